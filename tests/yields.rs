@@ -4,7 +4,6 @@
 
 mod support;
 
-
 use forebear::channel::bounded;
 use forebear::{Priority, Request, State, spawn, yield_now};
 use support::order::{Gate, on_one, root};

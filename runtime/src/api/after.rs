@@ -65,6 +65,7 @@ use crate::record::fiber::{self, Fiber};
 use crate::record::header::AFTER;
 use crate::record::header::Header;
 use crate::schedule::wait;
+use crate::shared::worker::OnRecord;
 use crate::state::open::{self, Open};
 use crate::state::word::FINISHED;
 
@@ -215,7 +216,7 @@ impl<N: Nodes> Edges<N> {
     fn withdraw(&self) {
         let open = &self.record.open;
         open.await_set_up();
-        let here = fiber::get().and_then(Fiber::worker);
+        let here = fiber::get().and_then(Fiber::worker_record);
         let mut marked = Marked::default();
         for node in (0..self.len()).map(|at| self.node(at)).filter(|node| node.is_listed()) {
             let (Some(target), Some(dependent)) = (node.target(), node.record()) else { continue };

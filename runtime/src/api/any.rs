@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use forebear_context::error::WaitError;
 use forebear_context::shim::atomic::Ordering;
 
-use crate::api::request::Request;
+#[cfg(doc)]
+use crate::Request;
 use crate::deadlock::foreign_stacks;
 pub use crate::record::any::{AnyRequest, RequestId};
 pub(crate) use crate::record::any::{id_of, is_done, worker_of};
 use crate::record::fiber::Fiber;
 use crate::record::header::{ARM, Header};
 use crate::schedule::wait::{self, Terms};
+use crate::shared::worker::OnRecord;
 use crate::state::word::{self, CANCELLED, FAILED, FINISHED};
 
 impl AnyRequest {
@@ -126,12 +128,6 @@ impl AnyRequest {
     }
 }
 
-impl<T> From<&Request<T>> for AnyRequest {
-    fn from(request: &Request<T>) -> Self {
-        request.to_untyped()
-    }
-}
-
 impl fmt::Debug for AnyRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         describe(self.header(), "AnyRequest", f)
@@ -181,7 +177,7 @@ pub(crate) fn state_of(h: &Header) -> State {
             let mut parked = false;
             if let Some(fiber) = fiber {
                 // The request may end meanwhile, and its runtime unmap the stack.
-                let here = crate::record::fiber::get().and_then(Fiber::worker);
+                let here = crate::record::fiber::get().and_then(Fiber::worker_record);
                 foreign_stacks::with_holder(here, Fiber::context_at(fiber), |stack| {
                     parked = stack.is_parked()
                 });

@@ -1,40 +1,30 @@
-//! [`RequestBuilder`]: what a request is to be, apart from what it runs.
+//! [`RequestBuilder`]: what a request is to be, apart from what it runs. [`make`] makes it.
 
 use std::borrow::Cow;
 use std::mem::ManuallyDrop;
 use std::num::NonZero;
 use std::panic::Location;
-use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicI64 as Counter; // not modelled: a counter, in a static, which loom has none of
 use std::time::{Duration, Instant};
 
-use forebear_context::error::{CancelReason, Error, StackError};
-use forebear_context::lineage::{self, Lineage, Priority};
+use forebear_context::error::Error;
+#[cfg(doc)]
+use forebear_context::error::{CancelReason, StackError};
+use forebear_context::lineage::Priority;
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 
-use crate::api::completer::Outside;
-use crate::api::origin::{self, Rank};
-use crate::api::request::{Counted, ErasedHandle, Request, make_after, spawn_after};
+use self::make::{create_after, spawn_built};
+use crate::api::origin::Rank;
+use crate::api::request::Request;
 use crate::api::runtime::Runtime;
 use crate::api::scope::Scope;
-use crate::cancel;
-use crate::record::arena::Arena;
-use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
-use crate::record::children::child_of;
-use crate::record::fiber::{self, Fiber};
-use crate::record::header::{AFTER, DETACHED, HINTED, Header, HeaderPlace, LIMITED, OWN_STACK, ROOT};
-use crate::record::scope_core::ScopeCore;
-use crate::record::side;
-use crate::schedule::worker::Worker;
+use crate::api::then::dependent::ErasedHandle;
+use crate::record::cell::{Fallible, Plain};
 use crate::shared::Shared;
-use crate::stack;
-use crate::stack::lent::Lent;
-use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
-use crate::state::due::Due;
-use crate::state::shared_queue::{Hint, HintGroup};
-use crate::state::word::{HANDLE, LINK, NEW, SPAWNED, SPAWNED_LIMITED};
-use crate::time::estimated_clock;
+use crate::state::estimated_clock;
+
+pub(crate) mod make;
 
 /// A description of requests to make. One description can make many.
 ///
@@ -382,281 +372,3 @@ impl RequestBuilder {
             && self.timeout.is_none_or(|timeout| timeout >= estimated_clock::SHORT)
     }
 }
-
-/// Makes a request and submits it: in one step what is common and made in a request on a worker, as [`spawn`](crate::spawn) does.
-#[inline]
-fn spawn_built<T, C: Callable<T> + 'static>(
-    builder: &RequestBuilder,
-    callable: C,
-    location: &'static Location<'static>,
-) -> Request<T> {
-    if const { size_of::<C>() <= BOXED_ABOVE && align_of::<C>() <= 16 }
-        && builder.is_common()
-        && let Some(fiber) = fiber::get()
-        && let Some(worker) = fiber.worker()
-        && let Some(maker) = fiber.request()
-        && worker.post.attention.get() & (MESSAGE | MARKS | DRIVEN | SHUT | RAIDED) == 0
-        && fiber.context().no_suspend().get() == 0
-        // SAFETY: M3.
-        && let Some(arena) = unsafe { fiber.arena.get().as_ref() }
-    {
-        let deadlines = &worker.shared().deadlines;
-        let limit = builder.timeout.and_then(|timeout| deadlines.after_on(worker, timeout));
-        let birth = || Birth {
-            word: if limit.is_some() { SPAWNED_LIMITED } else { SPAWNED },
-            lineage: child_of(maker),
-            need_pages: worker.need_pages,
-            scope: ptr::null(),
-            place: HeaderPlace::Private,
-        };
-        // SAFETY: M1: this worker's arena.
-        let header = unsafe { cell::make_with(arena, birth, callable) };
-        // SAFETY: M1: made here, just now.
-        unsafe { list_built(worker, arena, header, builder, limit, location) };
-        // SAFETY: the one handle of the word.
-        return unsafe { Request::from_raw(header) };
-    }
-    let request = create_after(builder, callable, Some(location));
-    request.submit();
-    request
-}
-
-/// Puts a request that [`spawn_built`] has made into the private queue, with what its description says beside it.
-///
-/// # Safety
-///
-/// Nobody else knows the request, which was made on `arena`, this worker's, as queued; with a limit it has a link for the entry.
-unsafe fn list_built(
-    worker: &Worker,
-    arena: &Arena,
-    header: NonNull<Header>,
-    builder: &RequestBuilder,
-    limit: Option<Instant>,
-    location: &'static Location<'static>,
-) {
-    // SAFETY: by contract.
-    let h = unsafe { header.as_ref() };
-    if builder.name.is_some() || limit.is_some() {
-        let mut side = side::new_of_memory(&arena.sides);
-        side.name.clone_from(&builder.name);
-        side.location = Some(location);
-        side.due = limit.map(Due::new);
-        let side = h.side.put_first(side);
-        if let Some(due) = &side.due {
-            h.flags.set(LIMITED);
-            // SAFETY: T4: the second link.
-            unsafe { worker.shared().arm_due(header, due) };
-        }
-    }
-    worker.list.insert(h);
-    worker.note_inserted(h.lineage.key());
-    if worker.post.attention.get() & (HUNGRY | MESSAGE | MARKS | DRIVEN | SHUT | RAIDED) != 0 {
-        worker.attend_spawn(header);
-    }
-}
-
-/// Makes an unsubmitted request.
-#[inline]
-fn create_after<T, C: Callable<T> + 'static>(
-    builder: &RequestBuilder,
-    callable: C,
-    location: Option<&'static Location<'static>>,
-) -> Request<T> {
-    match builder.after.is_any() {
-        false => create(builder, callable, location),
-        true => make_after(builder, callable, location),
-    }
-}
-
-/// The same, whatever it says of others that the request is after.
-pub(crate) fn create<T, C: Callable<T> + 'static>(
-    builder: &RequestBuilder,
-    callable: C,
-    location: Option<&'static Location<'static>>,
-) -> Request<T> {
-    // SAFETY: the callable is `'static`.
-    unsafe {
-        if size_of::<C>() > BOXED_ABOVE || align_of::<C>() > 16 {
-            return make(builder, Boxed(Box::new(callable)), location, ptr::null());
-        }
-        make(builder, callable, location, ptr::null())
-    }
-}
-
-/// Makes and submits a request that may borrow.
-///
-/// # Safety
-///
-/// The scope waits for it, and has counted it.
-pub(crate) unsafe fn spawn_in<T, C: Callable<T>>(
-    builder: &RequestBuilder,
-    callable: C,
-    scope: *const ScopeCore,
-) -> Request<T> {
-    // SAFETY: by contract; submitted at once, so it never exists unsubmitted outside this function.
-    unsafe {
-        let counted = Counted(scope);
-        let request = match builder.after.is_any() {
-            false => make(builder, Boxed(Box::new(callable)), None, scope),
-            true => spawn_after(builder, callable, scope),
-        };
-        std::mem::forget(counted);
-        let lent = Lent::to(|| "a job of its scope");
-        request.submit();
-        lent.given_back();
-        request
-    }
-}
-
-/// Makes the request of a region on `fiber` that has a limit ([`crate::api::region`]), of the runtime that the request on top is of.
-///
-/// # Safety
-///
-/// A thread that drops the callable unrun must not touch what it borrows. The caller claims the request, or leaves it to its claimer.
-pub(crate) unsafe fn region<C: Callable<()>>(
-    limit: Duration,
-    fiber: &Fiber,
-    callable: C,
-    location: &'static Location<'static>,
-) -> Request<()> {
-    // SAFETY: M3.
-    let arena = fiber.request().and_then(|top| unsafe { top.arena.get().as_ref() });
-    let builder = RequestBuilder {
-        name: Some(Cow::Borrowed("timeout")),
-        timeout: Some(limit),
-        on: arena.map(|arena| arena.shared().arc()),
-        ..RequestBuilder::default()
-    };
-    // SAFETY: by contract.
-    unsafe { make(&builder, callable, Some(location), ptr::null()) }
-}
-
-/// A request that nobody runs ([`crate::api::completer`]).
-pub(crate) fn completion<T: Send + 'static>(
-    name: Cow<'static, str>,
-    location: &'static Location<'static>,
-) -> Request<T> {
-    let builder = RequestBuilder { name: Some(name), ..RequestBuilder::default() };
-    // SAFETY: the callable is `'static`.
-    unsafe { make(&builder, Outside, Some(location), ptr::null()) }
-}
-
-/// # Safety
-///
-/// If `callable` or `T` borrows, `scope` is the scope that waits for the request, with this job counted (Z1,
-/// Z2); else null.
-pub(crate) unsafe fn make<T, C: Callable<T>>(
-    builder: &RequestBuilder,
-    callable: C,
-    location: Option<&'static Location<'static>>,
-    scope: *const ScopeCore,
-) -> Request<T> {
-    let origin = origin::here(builder.on.as_ref());
-    let need_pages = match builder.stack_size {
-        None => origin.shared.default_need,
-        Some(bytes) => u16::try_from(bytes.get().div_ceil(4 << 10)).unwrap_or(u16::MAX),
-    };
-    let limit = limit(builder, &origin.shared);
-    let rank = Rank { deadline: limit, ..builder.rank };
-    // The link is the entry's of the deadline. With it the end is none of those that need nothing but a look at the word.
-    let word = NEW | HANDLE | if limit.is_some() { LINK } else { 0 };
-    let birth = Birth { word, lineage: origin.lineage(rank), need_pages, scope, place: HeaderPlace::Nowhere };
-    let too_large = builder.stack_size.map(NonZero::get).filter(|&bytes| bytes > stack::MAX);
-    let header = match too_large {
-        // SAFETY: M1: the arena is this thread's.
-        None => unsafe { cell::make(origin.arena, birth, callable) },
-        Some(asked) => {
-            drop(callable);
-            let refuse = move || Err(Error::from(StackError::too_large(asked, stack::MAX)));
-            let birth = Birth { need_pages: 0, ..birth };
-            // SAFETY: as above.
-            unsafe { cell::make::<_, T>(origin.arena, birth, Fallible(refuse)) }
-        }
-    };
-    // SAFETY: just made.
-    let h = unsafe { header.as_ref() };
-    let mut flags = 0;
-    if builder.own_stack {
-        flags |= OWN_STACK;
-    }
-    if builder.rank.detached {
-        flags |= DETACHED;
-    }
-    if builder.rank.priority.is_some() {
-        flags |= ROOT;
-    }
-    if limit.is_some() {
-        flags |= LIMITED;
-    }
-    if C::IS_DEPENDENT && too_large.is_none() {
-        flags |= AFTER;
-    }
-    if builder.hint.is_some() {
-        flags |= HINTED;
-    }
-    h.flags.set(flags);
-    if builder.name.is_some() || limit.is_some() || builder.hint.is_some() {
-        let mut side = side::new();
-        side.name.clone_from(&builder.name);
-        side.location = location;
-        side.due = limit.map(Due::new);
-        if let Some(hint) = builder.hint {
-            side.hint = Hint::new(hint.draw(), group_of(&h.lineage, flags));
-        }
-        h.side.put(side);
-    }
-    if cancel::is_orphaned_by_cancel(h) {
-        // Made by a cancelled request.
-        if limit.is_some() {
-            h.word().release_link();
-        }
-        // SAFETY: the one handle of the word.
-        unsafe { cancel::cancel_orphan(header) };
-    } else if let Some(due) = h.due() {
-        // Then it is not past.
-        let is_ahead = builder.rank.deadline.is_none()
-            && builder.timeout.is_some_and(|timeout| timeout >= estimated_clock::SHORT);
-        // SAFETY: the one handle of the word, and the link.
-        unsafe { arm(header, due, &origin.shared, is_ahead) };
-    }
-    // SAFETY: the one handle of the word.
-    unsafe { Request::from_raw(header) }
-}
-
-/// Those that the hint of a request with this lineage and these flags is compared with.
-#[cold]
-fn group_of(lineage: &Lineage, flags: u8) -> HintGroup {
-    if lineage.parent().is_null() || flags & ROOT != 0 {
-        return HintGroup::Roots(lineage::but_for_number(lineage.key()));
-    }
-    HintGroup::Siblings(lineage.parent().addr())
-}
-
-/// By when a request made now has to be over.
-fn limit(builder: &RequestBuilder, shared: &Shared) -> Option<Instant> {
-    let after = builder.timeout.and_then(|timeout| shared.deadlines.after(timeout));
-    after.into_iter().chain(builder.rank.deadline).min()
-}
-
-/// Has the deadline of a request that nobody knows yet come when it is time; if it is past, which it is not if it `is_ahead`, at once.
-///
-/// # Safety
-///
-/// The caller has the one handle, and a link which it gives away.
-unsafe fn arm(header: NonNull<Header>, due: &Due, shared: &Shared, is_ahead: bool) {
-    if !is_ahead && due.at() <= shared.deadlines.now() {
-        // SAFETY: by contract. The link is not the last count.
-        unsafe {
-            header.as_ref().word().release_link();
-            cancel::abort(header, CancelReason::Deadline);
-        }
-        return;
-    }
-    // SAFETY: T4: by contract.
-    unsafe { shared.arm_due(header, due) };
-}
-
-const _: () = {
-    // A stack size in pages fits the header's field, the largest class included.
-    assert!(stack::MAX / (4 << 10) < u16::MAX as usize);
-};

@@ -24,11 +24,11 @@ use crate::cancel;
 use crate::deadlock::urgency;
 use crate::foreign;
 use crate::record::fiber::LEFT_PARKED;
-use crate::record::fiber::is_unwinding;
 use crate::record::header::Header;
 use crate::schedule::wait::{Approach, Near};
 use crate::shared::ending::Stage;
-use crate::shared::parked;
+use crate::shared::worker::{OnRecord, is_unwinding};
+use crate::shared::{OfRuntime, parked};
 
 /// See the module head.
 pub struct RequestArm<H, A> {
@@ -99,13 +99,13 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
             Err(_) => return false,
         }
         // SAFETY: U2: the handle's count.
-        unsafe { urgency::raise(fiber.worker(), header, fiber.urgency.load(Ordering::Relaxed)) };
+        unsafe { urgency::raise(fiber.worker_record(), header, fiber.urgency.load(Ordering::Relaxed)) };
         // SAFETY: M3: what is not over has an arena, and the handle keeps it.
         let shared = unsafe { (*h.arena.get()).shared() };
-        if fiber.worker().is_some_and(|worker| ptr::eq(worker.shared(), shared)) {
+        if fiber.worker_record().is_some_and(|worker| ptr::eq(worker.shared(), shared)) {
             return true;
         }
-        if fiber.worker().is_some() {
+        if fiber.has_worker() {
             fiber.left.set(fiber.left.get() | LEFT_PARKED);
         }
         // Only the wait for a single request is ended there.
@@ -127,7 +127,7 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
         let mut asks = false;
         if let Some(fiber) = foreign::fiber() {
             if cause == Cause::Cancelled {
-                cancel::attend(fiber);
+                cancel::read_messages(fiber);
                 asks = cancel::is_cancelled_here(fiber)
                     && !is_unwinding(fiber)
                     && cancel::asks(fiber.request(), h);
@@ -152,7 +152,7 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
         };
         if let Some(fiber) = foreign::fiber().filter(|_| goes_on) {
             // SAFETY: U2: the handle's count.
-            unsafe { urgency::leave(fiber.worker(), header, fiber.urgency.load(Ordering::Relaxed)) };
+            unsafe { urgency::leave(fiber.worker_record(), header, fiber.urgency.load(Ordering::Relaxed)) };
         }
         Left::Nothing
     }

@@ -25,7 +25,7 @@ use std::ptr::NonNull;
 
 use forebear_context::error::Error;
 
-use crate::api::builder;
+use crate::api::builder::make;
 use crate::api::request::Request;
 use crate::cancel;
 use crate::record::arena;
@@ -101,7 +101,7 @@ impl<T: Send + 'static> Request<T> {
     #[doc(alias = "promise")]
     #[track_caller]
     pub fn completer(name: impl Into<Cow<'static, str>>) -> (Completer<T>, Request<T>) {
-        let request = builder::completion(name.into(), Location::caller());
+        let request = make::completion(name.into(), Location::caller());
         let h = request.header();
         if cancel::refused(h) {
             // SAFETY: the handle.

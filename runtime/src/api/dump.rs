@@ -27,8 +27,10 @@ use crate::api::any::{RequestId, State};
 use crate::foreign;
 use crate::record::fiber;
 use crate::record::reclaim;
-use crate::schedule::worker::Worker;
-use crate::shared::{DumpAnswer, Shared};
+use crate::schedule::worker::{HasWorkers, Worker};
+use crate::shared::Shared;
+use crate::shared::post::DumpAnswer;
+use crate::shared::worker::{OnRecord, WorkerRecord};
 use crate::state::inquiry::Inquiry;
 
 /// How long a dump waits for a worker to come to a scheduling point.
@@ -276,7 +278,8 @@ pub(crate) struct WorkerAnswer {
 /// Answers those who have asked this worker. On the worker's thread.
 #[cold]
 #[inline(never)]
-pub(crate) fn answer_all(worker: &Worker) {
+pub(crate) fn answer_all(record: &WorkerRecord) {
+    let worker = Worker::of(record);
     for inquiry in worker.post.asked.take() {
         inquiry.answer(worker.index, || Box::new(on_thread_stack(|| see_own(worker))));
     }
@@ -284,7 +287,7 @@ pub(crate) fn answer_all(worker: &Worker) {
 
 /// Calls `f` where there is room for it: a request's stack may be small, and nearly full.
 fn on_thread_stack<R>(f: impl FnOnce() -> R) -> R {
-    let Some(fiber) = fiber::get().filter(|fiber| fiber.worker().is_some()) else { return f() };
+    let Some(fiber) = fiber::get().filter(|fiber| fiber.has_worker()) else { return f() };
     let (mut f, mut answer) = (Some(f), None);
     // SAFETY: F2: this is the fiber's stack. What is called neither suspends nor unwinds.
     unsafe { fiber.context().switch().on_thread_stack(&mut || answer = f.take().map(|f| f())) };
@@ -297,7 +300,7 @@ fn on_thread_stack<R>(f: impl FnOnce() -> R) -> R {
 fn see_own(worker: &Worker) -> WorkerAnswer {
     worker.note_time();
     let mut seen = Vec::new();
-    let here = fiber::get().filter(|fiber| std::ptr::eq(fiber.worker, worker));
+    let here = fiber::get().filter(|fiber| worker.owns(fiber));
     let runs = here.and_then(|fiber| fiber.request()).map(|top| crate::api::any::id_of(top.identity()));
     let place = StackPlace::of_worker(worker, worker.shared());
     worker.post.each_coroutine(|coroutine| {
@@ -316,7 +319,7 @@ fn see_own(worker: &Worker) -> WorkerAnswer {
             sight::see_unstarted_and_blocked(listed, &place, &mut seen);
         }
     });
-    worker.each_put_aside(|claimed| seen.push(sight::see_unstarted(claimed, &place)));
+    worker.put_aside.each(|claimed| seen.push(sight::see_unstarted(claimed, &place)));
     WorkerAnswer { seen, private, runs }
 }
 
@@ -392,7 +395,7 @@ fn ask_all(shared: &Arc<Shared>) -> Vec<Option<WorkerAnswer>> {
 
 /// The worker of the runtime whose thread this is, or whose seat this thread has.
 fn own_worker(shared: &Arc<Shared>) -> Option<&Worker> {
-    let on_coroutine = fiber::get().and_then(|fiber| fiber.worker());
+    let on_coroutine = fiber::get().and_then(|fiber| fiber.worker_record());
     let index = match on_coroutine {
         Some(worker) => std::ptr::eq(worker.shared(), &**shared).then_some(worker.index),
         None => foreign::seat_taken(shared),

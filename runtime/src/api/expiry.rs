@@ -33,7 +33,7 @@ use crate::api::request::Request;
 use crate::record::arena;
 use crate::record::header::Header;
 use crate::schedule::callbacks::{self, Call, CallOn};
-use crate::shared::Shared;
+use crate::shared::{OfRuntime, Shared};
 
 /// A client of expiration timers for requests: who acquires is the current request, and one that has a timer when that expires is aborted
 /// with [`CancelReason::Expired`].

@@ -33,6 +33,7 @@ use crate::cancel::Marked;
 use crate::foreign;
 use crate::record::header::Header;
 use crate::schedule::registration::{RegisterResult, Registration};
+use crate::shared::OfRuntime;
 use crate::shared::ending::Stage;
 use crate::state::listener::Wakes;
 

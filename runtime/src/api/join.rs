@@ -21,8 +21,10 @@ use crate::record::arena;
 use crate::record::branch_list::Branch;
 use crate::record::callback;
 use crate::record::fiber::{self, Fiber};
+use crate::record::header::Header;
 use crate::schedule::branches;
 use crate::schedule::wait;
+use crate::schedule::worker::OnWorker;
 use crate::stack::lent::Lent;
 use crate::state::attention::HUNGRY;
 use crate::state::word::FINISHED;
@@ -30,7 +32,7 @@ use crate::state::word::FINISHED;
 /// A second branch in its frame.
 #[repr(C)]
 struct JoinBranch<B, R> {
-    branch: Branch,
+    branch: Branch<Header>,
     body: UnsafeCell<BranchBody<B, R>>,
 }
 
@@ -67,7 +69,7 @@ impl<B: FnOnce() -> R, R> JoinBranch<B, R> {
 /// # Safety
 ///
 /// `branch` leads to a `JoinBranch<B, R>` whose frame stays, and whose node this thread has claimed (AR1).
-unsafe fn run<B: FnOnce() -> R, R>(branch: *const Branch) {
+unsafe fn run<B: FnOnce() -> R, R>(branch: *const Branch<Header>) {
     // SAFETY: AR1: made by `join` with these types; claimed, so run once.
     unsafe {
         let this = &*branch.cast::<JoinBranch<B, R>>();

@@ -16,3 +16,4 @@ pub(crate) mod request;
 pub(crate) mod runtime;
 pub(crate) mod scope;
 pub(crate) mod several;
+pub(crate) mod then;

@@ -21,6 +21,7 @@ use crate::record::children::{child_of, count_child};
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::shared::Shared;
+use crate::shared::worker::OnRecord;
 
 /// See the module head.
 pub(crate) struct Origin<'a> {
@@ -72,10 +73,10 @@ impl Drop for HeldRuntime<'_> {
 /// The runtime that free functions mean on this fiber, whose own code holds what it answers no longer than the operation it is in.
 fn runtime_here(fiber: &Fiber) -> HeldRuntime<'_> {
     // SAFETY: who enters a runtime holds it meanwhile.
-    if let Some(entered) = unsafe { fiber.entered.get().as_ref() } {
+    if let Some(entered) = unsafe { Shared::of_ptr(fiber.entered.get()) } {
         return HeldRuntime::kept(entered);
     }
-    match fiber.worker() {
+    match fiber.worker_record() {
         Some(worker) => HeldRuntime::kept(worker.shared()),
         None => HeldRuntime::counted(runtime::default_shared()),
     }
@@ -104,7 +105,7 @@ pub(crate) fn here(of: Option<&Arc<Shared>>) -> Origin<'_> {
         Some(shared) => HeldRuntime::kept(shared),
         None => runtime_here(fiber),
     };
-    let arena: *const Arena = match fiber.worker() {
+    let arena: *const Arena = match fiber.worker_record() {
         Some(worker) if ptr::eq(worker.shared(), &**shared) => worker.arena(),
         _ if shared.is_inherited() => refuse_inherited(&shared),
         _ => match foreign::arena_for(&shared) {

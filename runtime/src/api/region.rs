@@ -20,7 +20,7 @@ use std::time::Duration;
 use forebear_context::error::internal::{drop_contained, payload_into_error, unwind_with};
 use forebear_context::error::{CancelReason, Error, WaitError};
 
-use crate::api::builder;
+use crate::api::builder::make;
 use crate::api::scope::into_wait_error;
 use crate::cancel;
 use crate::foreign;
@@ -28,8 +28,8 @@ use crate::record::arena::Arena;
 use crate::record::cell::Callable;
 use crate::record::fiber::Fiber;
 use crate::record::header::REGION;
+use crate::record::runtime::RuntimeRecord;
 use crate::schedule::wait;
-use crate::shared::Shared;
 
 /// Calls `f` here, on this stack, and answers what it returned, unless that takes longer than `limit` by the runtime's clock.
 ///
@@ -134,7 +134,7 @@ struct Frame<F, R> {
     fiber: *const Fiber,
     /// What counts on the fiber outside the region, and inside it as well.
     arena: *const Arena,
-    entered: *const Shared,
+    entered: *const RuntimeRecord,
 }
 
 /// The callable of the request.
@@ -176,7 +176,7 @@ fn run<F: FnOnce() -> R, R>(limit: Duration, f: F) -> (Option<std::thread::Resul
         entered: fiber.entered.get(),
     };
     // SAFETY: R1. It is claimed right below.
-    let request = unsafe { builder::region(limit, fiber, Region(&raw const frame), Location::caller()) };
+    let request = unsafe { make::region(limit, fiber, Region(&raw const frame), Location::caller()) };
     let h = request.header();
     if cancel::refused(h) {
         // SAFETY: the handle.

@@ -15,13 +15,10 @@ mod ending;
 mod hint;
 mod spawn;
 mod take;
-mod then;
 
 pub use self::ending::CancelOnDrop;
 pub(crate) use self::spawn::{Counted, spawn_of, spawn_with};
 pub use self::spawn::{spawn, try_spawn};
-pub use self::then::{Dependencies, then_all};
-pub(crate) use self::then::{ErasedHandle, make_after, spawn_after};
 
 use self::spawn::new_with;
 use self::take::take_value;
@@ -178,7 +175,7 @@ impl<T> Request<T> {
     }
 
     #[inline(always)]
-    fn into_raw(self) -> NonNull<Header> {
+    pub(crate) fn into_raw(self) -> NonNull<Header> {
         ManuallyDrop::new(self).header
     }
 
@@ -500,6 +497,12 @@ impl<T> Request<T> {
     #[must_use]
     pub fn into_untyped(self) -> AnyRequest {
         self.to_untyped()
+    }
+}
+
+impl<T> From<&Request<T>> for AnyRequest {
+    fn from(request: &Request<T>) -> Self {
+        request.to_untyped()
     }
 }
 

@@ -49,7 +49,9 @@ use crate::foreign;
 use crate::record::cell::{Fallible, Plain};
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
+use crate::record::no_suspend;
 use crate::record::scope_core::ScopeCore;
+use crate::schedule::worker::OnWorker;
 use crate::stack::lent::Lent;
 
 impl ScopeCore {
@@ -149,7 +151,7 @@ impl<'scope> Scope<'scope, '_> {
     /// ```
     #[inline(always)]
     pub fn spawn<T: Send + 'scope>(&'scope self, f: impl FnOnce() -> T + Send + 'scope) -> Request<T> {
-        let fast = self.core.count_spawn();
+        let fast = self.count_spawn();
         // SAFETY: Z1, Z2, Z4.
         let job = unsafe { spawn_with(Plain(f), &self.core) };
         if !fast {
@@ -174,7 +176,7 @@ impl<'scope> Scope<'scope, '_> {
         &'scope self,
         f: impl FnOnce() -> Result<T, Error> + Send + 'scope,
     ) -> Request<T> {
-        let fast = self.core.count_spawn();
+        let fast = self.count_spawn();
         // SAFETY: Z1, Z2, Z4.
         let job = unsafe { spawn_with(Fallible(f), &self.core) };
         if !fast {
@@ -183,14 +185,28 @@ impl<'scope> Scope<'scope, '_> {
         job
     }
 
+    /// Counts a job that is about to be spawned; see [`ScopeCore::count_spawn`].
+    ///
+    /// # Panics
+    ///
+    /// If the scope was opened in a region that must not suspend.
+    #[inline(always)]
+    #[track_caller]
+    fn count_spawn(&self) -> bool {
+        match self.core.count_spawn() {
+            Ok(fast) => fast,
+            Err(region) => no_suspend::refuse_job(region),
+        }
+    }
+
     pub(crate) fn spawn_built<T: Send + 'scope, C: crate::record::cell::Callable<T>>(
         &'scope self,
         builder: &crate::api::builder::RequestBuilder,
         callable: C,
     ) -> Request<T> {
-        let fast = self.core.count_spawn();
+        let fast = self.count_spawn();
         // SAFETY: Z1, Z2, Z4.
-        let job = unsafe { crate::api::builder::spawn_in(builder, callable, &self.core) };
+        let job = unsafe { crate::api::builder::make::spawn_in(builder, callable, &self.core) };
         if !fast {
             self.core.spawned(job.to_untyped());
         }
@@ -199,7 +215,7 @@ impl<'scope> Scope<'scope, '_> {
 
     /// Spawns what `make` makes with the scope, unsubmitted.
     pub(crate) fn spawn_by<T>(&'scope self, make: impl FnOnce(*const ScopeCore) -> Request<T>) -> Request<T> {
-        let fast = self.core.count_spawn();
+        let fast = self.count_spawn();
         let counted = Counted(&self.core);
         let job = make(&self.core);
         std::mem::forget(counted);
@@ -337,7 +353,11 @@ fn run<'env, R>(
     let Some(fiber) = foreign::fiber() else {
         panic!("forebear: no scope while the thread's locals are being destroyed")
     };
-    let scope = Scope { core: ScopeCore::new(fiber), scope: PhantomData, env: PhantomData };
+    let scope = Scope {
+        core: ScopeCore::new(fiber, no_suspend::region(fiber)),
+        scope: PhantomData,
+        env: PhantomData,
+    };
     fiber.scopes.set(&scope.core);
     // Z6.
     let lent = Lent::to(|| "the jobs of a scope");

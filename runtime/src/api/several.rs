@@ -24,13 +24,13 @@ use crate::api::request::Request;
 use crate::cancel::{self, Marked};
 use crate::deadlock::cycle;
 use crate::foreign;
-use crate::record::fiber::is_unwinding;
 use crate::record::fiber::{Fiber, LEFT_PARKED};
 use crate::record::header::Header;
 use crate::schedule::registration::{RegisterResult, Registration};
-use crate::shared::Shared;
 use crate::shared::ending::Stage;
 use crate::shared::parked;
+use crate::shared::worker::{OnRecord, is_unwinding};
+use crate::shared::{OfRuntime, Shared};
 use crate::state::listener::Notice;
 use crate::state::set::{Core, SetPlace};
 use crate::state::word::FINISHED;
@@ -363,7 +363,7 @@ impl<T> RequestSet<T> {
             match self.park(fiber, deadline.flatten()) {
                 Cause::TimedOut if self.core.is_empty() => return Err(TimeoutError::TimedOut),
                 Cause::Cancelled => {
-                    cancel::attend(fiber);
+                    cancel::read_messages(fiber);
                     if cancel::is_cancelled_here(fiber) && !is_unwinding(fiber) {
                         return Err(TimeoutError::Cancelled);
                     }
@@ -409,11 +409,11 @@ impl<T> RequestSet<T> {
 
     /// Who waits by `fiber` is listed with those who wait from outside, if it is one of them.
     fn enter_from_outside(&self, fiber: &Fiber) -> bool {
-        let inside = fiber.worker().is_some_and(|worker| self.of.is_only(worker.shared()));
+        let inside = fiber.worker_record().is_some_and(|worker| self.of.is_only(worker.shared()));
         if inside {
             return false;
         }
-        if fiber.worker().is_some() {
+        if fiber.has_worker() {
             fiber.left.set(fiber.left.get() | LEFT_PARKED);
         }
         // Only the wait for a single request is ended there.

@@ -5,7 +5,7 @@
 //! * **member**: what was added. Its own callable, or a request that somebody made and *included*.
 //! * **held**: not begun. A held callable is boxed in a queue and no request at all, so nobody can claim, wait for or cancel
 //!   it, and a pool that is forgotten leaks callables that never ran. An included request that is new when the wait begins is
-//!   *held back* by its word; who wants it meanwhile comes to the pool's [`admission`]. See `docs/decisions/0008`.
+//!   *held back* by its word; who wants it meanwhile comes to the pool's [`held_back`]. See `docs/decisions/0008`.
 //! * **admitted**: out of the queue, and keeps its place: begun, and not over; or over, and its value not yet handed
 //!   on. At most so many are, and their declared memory comes to so much. Order of adding is order of admission: a
 //!   member for which there is no room is not overtaken.
@@ -51,8 +51,9 @@ use self::run::Values;
 use crate::api::any::AnyRequest;
 use crate::api::request::Request;
 use crate::record::cell::{Fallible, Plain};
+use crate::schedule::admission;
 #[cfg(doc)]
-use crate::schedule::held_back as admission;
+use crate::schedule::held_back;
 #[cfg(doc)]
 use crate::schedule::held_back as board;
 use crate::schedule::held_back::{Board, Why};
@@ -503,7 +504,7 @@ impl Canceller {
     /// receiver of the results, before the wait and after it. What had not started is ended, its captures dropped, here
     /// and now.
     pub fn cancel(&self) {
-        self.board.stop(Why::Cancelled);
+        admission::stop(&self.board, Why::Cancelled);
     }
 }
 

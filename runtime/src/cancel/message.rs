@@ -17,8 +17,13 @@
 //!   found when it is closed is worked off by the closing thread.
 
 use crate::record::arena::Arena;
-pub(crate) use crate::record::message::Message;
+use crate::record::header::Header;
+use crate::record::message;
+use crate::shared::OfRuntime;
 use crate::state::attention::MESSAGE;
+
+/// What the owner of an arena is to do.
+pub(crate) type Message = message::Message<Header>;
 
 /// Sends a message with the owner of `arena`. Answers whether somebody will read it: a foreign thread that runs nothing there
 /// will not, nor will a worker that has gone, and then what ran there is over.
@@ -44,7 +49,7 @@ pub(crate) unsafe fn send(arena: &Arena, message: Message) -> bool {
     if arena.owner_mailbox.send(message, arena.is_foreign()).is_err() {
         return false;
     }
-    if let Some(worker) = shared.workers().get(arena.worker as usize) {
+    if let Some(worker) = shared.worker_records().get(arena.worker as usize) {
         worker.post.attention.insist(MESSAGE);
         shared.wake(worker.index);
     }

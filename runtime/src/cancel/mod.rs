@@ -38,6 +38,8 @@ use self::message::Message;
 use crate::record::arena::{self, Arena};
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{ARM, Header};
+use crate::shared::OfRuntime;
+use crate::shared::worker::OnRecord;
 use crate::stack::prefetch;
 use crate::state::word::{Cancel, INHERITED, NEW};
 
@@ -59,13 +61,14 @@ use self::demand::{demand, list_demand, wants};
 pub(crate) use self::leaving::{asks, cancel_for_waiter, leave, leave_declared, mark_for_waiter, withdraw};
 pub(crate) use self::reach::{ends_with, is_told_of};
 pub(crate) use self::refusal::{
-    attend, concerns, concerns_worker, is_cancelled, is_cancelled_here, is_outlasted, looks, refuses,
+    concerns, concerns_worker, is_cancelled, is_cancelled_here, is_outlasted, looks, read_messages, refuses,
     refuses_here,
 };
 use self::spread::Spread;
-pub(crate) use self::spread::{end_aside, put_aside_for_drivers};
+pub(crate) use self::spread::{attend_messages, end_aside, put_aside_for_drivers};
 pub(crate) use self::sweep::{
-    Unstarted, abort_unstarted, is_in_shut, mark_if_refused, refuse, refuse_later, refused, take_unstarted,
+    Unstarted, abort_unstarted, cancel_spawned, is_in_shut, mark_if_refused, refuse, refuse_later,
+    refuse_spawned, refuse_stolen, refused, take_unstarted,
 };
 pub(crate) use self::unstarted::Marked;
 
@@ -219,7 +222,7 @@ pub(crate) unsafe fn leave_end(header: NonNull<Header>) {
     // SAFETY: by contract; M3.
     let Some(arena) = (unsafe { header.as_ref().arena.get().as_ref() }) else { return };
     let here = fiber::get();
-    let own = ptr::eq(own_arena(here), arena) && here.and_then(Fiber::worker).is_some();
+    let own = ptr::eq(own_arena(here), arena) && here.is_some_and(Fiber::has_worker);
     let mut spread = if own { Spread::on(arena) } else { Spread::beside(arena) };
     spread.ended.push(header);
     spread.put_aside();
@@ -309,7 +312,7 @@ pub(crate) unsafe fn deliver(header: NonNull<Header>) {
             // SAFETY: M3.
             let Some(arena) = (unsafe { h.arena.get().as_ref() }) else { return };
             let mut spread = Spread::beside(arena);
-            arena.shared().workers().iter().for_each(|worker| spread.pass_on(worker.arena(), header));
+            arena.shared().worker_records().iter().for_each(|worker| spread.pass_on(worker.arena(), header));
             spread.put_aside();
         }
     }
@@ -392,7 +395,9 @@ pub(crate) unsafe fn stop_scopes(owner: NonNull<Header>) {
 /// The arena whose owner this thread is, as far as what runs on top of it goes.
 pub(crate) fn own_arena(here: Option<&Fiber>) -> *const Arena {
     match here {
-        Some(fiber) => fiber.worker().map_or(fiber.arena.get(), |worker| ptr::from_ref(worker.arena())),
+        Some(fiber) => {
+            fiber.worker_record().map_or(fiber.arena.get(), |worker| ptr::from_ref(worker.arena()))
+        }
         None => ptr::null(),
     }
 }

@@ -28,8 +28,8 @@ use forebear_context::error::CancelReason;
 
 use super::{abort, cancel_for_ancestor, is_cancelled, is_cancelled_here, refuse, refused, wants};
 use crate::record::fiber::Fiber;
-use crate::record::fiber::is_unwinding;
 use crate::record::header::Header;
+use crate::shared::worker::is_unwinding;
 use crate::state::ancestor_walk::{self, Height};
 use crate::state::word::{COMPLETING, MARKED};
 

@@ -15,15 +15,15 @@
 //! | [`is_orphaned_by_cancel`](super::is_orphaned_by_cancel) | has a cancel of an ancestor reached it, which is to be submitted or started? | its owner | its parent's word | walks along the ancestors |
 //! | [`asks`](super::asks) | does a cancelled waiter that leaves ask for its target's cancel? | the waiter | | both requests' words |
 //!
-//! The messages themselves are read by [`attend`], which runs no user code.
+//! The messages themselves are read by [`read_messages`], which runs no user code.
 
 use forebear_context::shim::atomic::Ordering;
 
-use super::attend_arena;
-use crate::record::fiber::is_unwinding;
+use super::{attend_arena, attend_messages};
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{ARM, Header};
 use crate::shared::thread;
+use crate::shared::worker::{OnRecord, is_unwinding};
 use crate::state::attention::{Attention, MARKS, MESSAGE};
 use crate::state::word::{MARKED, SHIELDED};
 
@@ -60,7 +60,7 @@ pub(crate) fn refuses(fiber: &Fiber) -> bool {
 /// Whether a cancel may concern what runs on this fiber.
 #[inline(always)]
 pub(crate) fn concerns(fiber: &Fiber) -> bool {
-    match fiber.worker() {
+    match fiber.worker_record() {
         Some(worker) => concerns_worker(&worker.post.attention),
         None => !fiber.request.get().is_null(),
     }
@@ -76,14 +76,14 @@ pub(crate) fn concerns_worker(attention: &Attention) -> bool {
 #[cold]
 #[inline(never)]
 pub(crate) fn looks(fiber: &Fiber) -> bool {
-    attend(fiber);
+    read_messages(fiber);
     is_cancelled_here(fiber)
 }
 
 #[cold]
 #[inline(never)]
 fn refuses_slowly(fiber: &Fiber) -> bool {
-    attend(fiber);
+    read_messages(fiber);
     // What a destructor waits for while an unwind runs it, it waits for to clean up.
     is_cancelled_here(fiber) && !is_unwinding(fiber)
 }
@@ -102,9 +102,9 @@ pub(crate) fn is_outlasted(fiber: &Fiber) -> bool {
 }
 
 /// Does what others have left for this thread. Runs no user code.
-pub(crate) fn attend(fiber: &Fiber) {
-    match fiber.worker() {
-        Some(worker) => worker.attend_messages(),
+pub(crate) fn read_messages(fiber: &Fiber) {
+    match fiber.worker_record() {
+        Some(worker) => attend_messages(worker),
         // What runs on this stack has one of the thread's arenas: they are few, and the stack may be deep.
         None if thread::each_arena(|arena| {
             if !arena.owner_mailbox.is_empty() {

@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::Ordering;
 
+use super::sweep::is_to_sweep;
 use super::{
     asks, demand, is_cancelled, is_orphaned_by_cancel, list_demand, reason_for_children, reason_of_ancestor,
     wants,
@@ -18,10 +19,10 @@ use crate::record::fiber;
 use crate::record::header::{ARM, DELIVERED, DETACHED, Header};
 use crate::record::private_queue::PrivateQueue;
 use crate::record::scope_core::ScopeCore;
-use crate::schedule::worker::Worker;
-use crate::shared::Shared;
 use crate::shared::driven::Driven;
 use crate::shared::thread;
+use crate::shared::worker::WorkerRecord;
+use crate::shared::{OfRuntime, Shared};
 use crate::stack::prefetch;
 use crate::state::ancestor_walk::Ancestry;
 use crate::state::attention::MESSAGE;
@@ -40,7 +41,7 @@ pub(super) struct Spread<'a> {
     /// Whether this thread owns the arena. Then what ran there is gone on from here.
     pub(super) owned: bool,
     /// The worker whose arena it is, if it is owned.
-    pub(super) worker: Option<&'a Worker>,
+    pub(super) worker: Option<&'a WorkerRecord>,
     /// What those that are asked next are told, if not what their parent's cancel means for them.
     pub(super) reason: Option<CancelReason>,
     /// What that is, if anybody was asked.
@@ -66,7 +67,7 @@ type Next = (NonNull<Header>, Option<CancelReason>);
 
 impl<'a> Spread<'a> {
     pub(super) fn on(arena: &'a Arena) -> Spread<'a> {
-        let worker = arena.shared().workers().get(arena.worker as usize);
+        let worker = arena.shared().worker_records().get(arena.worker as usize);
         if let Some(fiber) = fiber::get() {
             children::settle(fiber, arena);
         }
@@ -208,7 +209,7 @@ impl<'a> Spread<'a> {
                     }
                     list_demand(above, wants)
                 });
-                self.came(above, came);
+                self.follow(above, came);
                 return;
             }
             above = below;
@@ -282,7 +283,7 @@ impl<'a> Spread<'a> {
             }
             match worker.cancel_listed(child, || self.ask_private(child)) {
                 Cancel::Ended => self.ended.push(NonNull::from(child)),
-                came => self.came(child, came),
+                came => self.follow(child, came),
             }
         }
     }
@@ -333,7 +334,7 @@ impl<'a> Spread<'a> {
             if let Some(reason) = self.reason.filter(|_| ptr::eq(child.scope.get(), self.of_scope)) {
                 let side = child.side_or_new();
                 let came = child.word().abort(|| side.reason.set(Some(reason)));
-                self.came(child, came);
+                self.follow(child, came);
             }
             return;
         }
@@ -348,14 +349,14 @@ impl<'a> Spread<'a> {
             return;
         }
         if child.word().load().is_terminal() {
-            self.came(child, Cancel::TooLate);
+            self.follow(child, Cancel::TooLate);
             return;
         }
         let reason = self.reason_told();
         if reason == CancelReason::Parent
             && let Some(came) = child.word().cancel_inherited()
         {
-            self.came(child, came);
+            self.follow(child, came);
             return;
         }
         let side = child.side_or_new();
@@ -367,7 +368,7 @@ impl<'a> Spread<'a> {
                 demand(child)
             })
         };
-        self.came(child, came);
+        self.follow(child, came);
     }
 
     /// The children of this one are asked next. It was `told` that itself, by its own parent.
@@ -379,7 +380,7 @@ impl<'a> Spread<'a> {
     }
 
     /// What the one that is asked now hears for its parent's sake.
-    fn told(&self) -> Option<CancelReason> {
+    fn reason_below(&self) -> Option<CancelReason> {
         self.below.filter(|_| self.reason.is_none())
     }
 
@@ -389,7 +390,8 @@ impl<'a> Spread<'a> {
         self.reason.unwrap_or(spread)
     }
 
-    pub(super) fn came(&mut self, child: &Header, came: Cancel) {
+    /// Does what follows from the answer of a child's word.
+    pub(super) fn follow(&mut self, child: &Header, came: Cancel) {
         match came {
             Cancel::Ended => self.ended.push(NonNull::from(child)),
             Cancel::Marked => self.go_on(child),
@@ -408,12 +410,14 @@ impl<'a> Spread<'a> {
         let header = NonNull::from(child);
         // SAFETY: M3.
         match unsafe { child.ran_on.load(Ordering::Relaxed).as_ref() } {
-            Some(arena) if self.owned && ptr::eq(arena, self.arena) => self.work.push((header, self.told())),
+            Some(arena) if self.owned && ptr::eq(arena, self.arena) => {
+                self.work.push((header, self.reason_below()))
+            }
             Some(arena) => self.pass_on(arena, header),
             None if child.word().load().is_unstarted() => {}
             #[cfg(not(mutant = "claimed_meanwhile_is_forgotten"))]
             None => {
-                let workers = self.arena.shared().workers();
+                let workers = self.arena.shared().worker_records();
                 workers.iter().for_each(|worker| self.pass_on(worker.arena(), header));
             }
             #[cfg(mutant = "claimed_meanwhile_is_forgotten")]
@@ -471,7 +475,10 @@ impl<'a> Spread<'a> {
                 }
                 // SAFETY: it is ours to end.
                 let is_read = |header: &NonNull<Header>| unsafe {
-                    shared.workers().iter().any(|worker| message::send(worker.arena(), Message::End(*header)))
+                    shared
+                        .worker_records()
+                        .iter()
+                        .any(|worker| message::send(worker.arena(), Message::End(*header)))
                 };
                 let unread: Vec<_> =
                     std::mem::take(&mut self.ended).into_iter().filter(|header| !is_read(header)).collect();
@@ -510,31 +517,21 @@ impl<'a> Spread<'a> {
     }
 }
 
-impl Worker {
-    /// Answers those who have asked this worker for a dump. On the worker's thread.
-    #[inline]
-    pub(crate) fn answer_dumps(&self) {
-        if self.post.asked.are_any() {
-            (self.shared().calls.answer_dumps)(self);
-        }
+/// Does what others have left with `worker`, whose thread this is, and answers who asks what is on it. Runs no user code.
+#[cold]
+pub(crate) fn attend_messages(worker: &WorkerRecord) {
+    if !worker.arena().owner_mailbox.is_cleared(&worker.post.attention) || is_to_sweep(worker) {
+        worker.put_aside.hold_back(|| {
+            let mut spread = Spread::on(worker.arena());
+            spread.messages();
+            spread.put_aside();
+        });
     }
-
-    /// Does what others have left here, and answers who asks what is on this worker. Runs no user code.
-    #[cold]
-    pub(crate) fn attend_messages(&self) {
-        if !self.arena().owner_mailbox.is_cleared(&self.post.attention) || self.is_to_sweep() {
-            self.hold_back(|| {
-                let mut spread = Spread::on(self.arena());
-                spread.messages();
-                spread.put_aside();
-            });
-        }
-        if self.has_put_aside() {
-            // The loop has yet to come to them.
-            self.post.attention.raise(MESSAGE);
-        }
-        self.answer_dumps();
+    if worker.put_aside.is_any() {
+        // The loop has yet to come to them.
+        worker.post.attention.raise(MESSAGE);
     }
+    worker.answer_dumps();
 }
 
 /// Claimed requests, with the runners' links, of a runtime whose workers have gone.

@@ -19,10 +19,10 @@ use crate::record::arena;
 use crate::record::dependents;
 use crate::record::fiber;
 use crate::record::header::{ARM, Header};
-use crate::schedule::worker::Worker;
-use crate::shared::Shared;
 use crate::shared::ending::{Stage, is_sheltered, may_still};
-use crate::state::attention::{MESSAGE, SHUT};
+use crate::shared::worker::WorkerRecord;
+use crate::shared::{OfRuntime, Shared};
+use crate::state::attention::SHUT;
 use crate::state::word::{Cancel, Demand};
 
 /// Whether its runtime is shut.
@@ -81,7 +81,7 @@ pub(crate) struct Unstarted(Vec<NonNull<Header>>);
 /// Closes the injector, and takes out what stands there and on the workers' shared queues.
 pub(crate) fn take_unstarted(shared: &Shared) -> Unstarted {
     let mut taken = shared.injector.close(may_still);
-    for worker in shared.workers() {
+    for worker in shared.worker_records().iter() {
         take_from_shared_queues(worker, &mut taken);
     }
     // What was put back stood nowhere for a moment.
@@ -89,7 +89,7 @@ pub(crate) fn take_unstarted(shared: &Shared) -> Unstarted {
     Unstarted(taken)
 }
 
-fn take_from_shared_queues(worker: &Worker, taken: &mut Vec<NonNull<Header>>) {
+fn take_from_shared_queues(worker: &WorkerRecord, taken: &mut Vec<NonNull<Header>>) {
     for shared_queue in [&worker.post.shared_queue, &worker.post.held] {
         let mut stays = Vec::new();
         while let Some(entry) = shared_queue.pop(u64::MAX) {
@@ -150,7 +150,7 @@ impl Spread<'_> {
         self.work_off();
     }
 
-    fn sweep_worker(&mut self, worker: &Worker) {
+    fn sweep_worker(&mut self, worker: &WorkerRecord) {
         worker.post.each_coroutine(|coroutine| {
             // SAFETY: K5; by their worker.
             self.sweep_stack(unsafe { &coroutine.as_ref().fiber });
@@ -164,13 +164,13 @@ impl Spread<'_> {
             }
         }
         let mut taken = Vec::new();
-        worker.put_back_drawn();
+        (worker.shared().calls.put_back_drawn)(worker);
         take_from_shared_queues(worker, &mut taken);
         taken.into_iter().for_each(|entry| self.refuse_entry(entry));
     }
 
     /// Aborts one that stands in the private queue.
-    fn refuse_private(&mut self, worker: &Worker, listed: &Header) {
+    fn refuse_private(&mut self, worker: &WorkerRecord, listed: &Header) {
         let bits = listed.word().load();
         let known = bits.handles() > 0 || bits.links() > 1 || !listed.scope.get().is_null();
         let side = known.then(|| listed.side_or_new());
@@ -191,7 +191,7 @@ impl Spread<'_> {
                 note();
                 self.ended.push(NonNull::from(listed));
             }
-            came => self.came(listed, came),
+            came => self.follow(listed, came),
         }
     }
 
@@ -201,7 +201,7 @@ impl Spread<'_> {
         let h = unsafe { entry.as_ref() };
         self.held.push(entry);
         let came = mark(h);
-        self.came(h, came);
+        self.follow(h, came);
     }
 
     /// Aborts one that is after another which runs here.
@@ -211,7 +211,7 @@ impl Spread<'_> {
         let header = dependent.into_raw();
         self.held.push(header);
         // SAFETY: held by that link.
-        self.came(unsafe { header.as_ref() }, came);
+        self.follow(unsafe { header.as_ref() }, came);
     }
 
     /// Aborts what stands on one stack.
@@ -222,7 +222,7 @@ impl Spread<'_> {
             let ours = ptr::eq(frame.ran_on.load(Ordering::Relaxed), self.arena);
             if ours && !frame.is(ARM) && !is_sheltered(frame) {
                 let came = mark(frame);
-                self.came(frame, came);
+                self.follow(frame, came);
                 // It may not end for long; what is after it ends now.
                 for dependent in dependents::dependents(frame) {
                     // SAFETY: the handle's link.
@@ -238,42 +238,75 @@ impl Spread<'_> {
     }
 }
 
-impl Worker {
-    /// Has the worker look whether it is to sweep. By anybody.
-    pub(crate) fn stir_up(&self) {
-        self.post.attention.raise(MESSAGE);
-    }
+/// Whether the worker has yet to sweep.
+pub(super) fn is_to_sweep(worker: &WorkerRecord) -> bool {
+    !worker.has_swept() && worker.shared().ending.is(Stage::Swept)
+}
 
-    /// Whether it has yet to sweep.
-    pub(super) fn is_to_sweep(&self) -> bool {
-        !self.has_swept() && self.shared().ending.is(Stage::Swept)
+/// Aborts what `worker`, whose thread this is, has stolen after its sweep. Answers what may be kept.
+#[cold]
+pub(crate) fn refuse_stolen(worker: &WorkerRecord, stolen: Vec<NonNull<Header>>) -> Vec<NonNull<Header>> {
+    let mut spread = Spread::on(worker.arena());
+    let mut kept = Vec::new();
+    for entry in stolen {
+        // SAFETY: E1.
+        if may_still(unsafe { entry.as_ref() }) { kept.push(entry) } else { spread.refuse_entry(entry) }
     }
+    spread.work_off();
+    spread.put_aside();
+    kept
+}
 
-    /// Aborts what was stolen after the sweep. Answers what may be kept.
-    #[cold]
-    pub(crate) fn refuse_stolen(&self, stolen: Vec<NonNull<Header>>) -> Vec<NonNull<Header>> {
-        let mut spread = Spread::on(self.arena());
-        let mut kept = Vec::new();
-        for entry in stolen {
-            // SAFETY: E1.
-            if may_still(unsafe { entry.as_ref() }) { kept.push(entry) } else { spread.refuse_entry(entry) }
+/// A request was spawned or submitted on `worker`, whose thread this is, stands in its private queue, and is refused. Answers whether it has been
+/// ended.
+///
+/// # Safety
+///
+/// The caller has a count of the request.
+pub(crate) unsafe fn refuse_spawned(worker: &WorkerRecord, header: NonNull<Header>) -> bool {
+    // SAFETY: by contract.
+    if worker.post.attention.get() & SHUT == 0 || is_sheltered(unsafe { header.as_ref() }) {
+        return false;
+    }
+    // SAFETY: by contract.
+    unsafe { cancel_spawned(worker, header, CancelReason::Shutdown) }
+}
+
+/// Cancels a request that was spawned or submitted on `worker`, whose thread this is, for `reason`. Nobody waits for it yet. Answers whether it has
+/// been ended.
+///
+/// The messages that were attended since it was put into the private queue may have ended it already. A raider may have shown it to
+/// another worker, which runs it: then the mark is delivered there, as any other.
+///
+/// # Safety
+///
+/// The caller has a count of the request.
+#[cold]
+pub(crate) unsafe fn cancel_spawned(
+    worker: &WorkerRecord,
+    header: NonNull<Header>,
+    reason: CancelReason,
+) -> bool {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let side = h.side_or_new();
+    let ask = || {
+        h.word().cancel_private(|| {
+            side.reason.set(Some(reason));
+            Demand::Nobody
+        })
+    };
+    match worker.cancel_listed(h, ask) {
+        Cancel::Ended => {
+            // SAFETY: claimed by us, with the entry's link for the runner's.
+            unsafe { unstarted::end_claimed(header) };
+            true
         }
-        spread.work_off();
-        spread.put_aside();
-        kept
-    }
-
-    /// A request was spawned or submitted here, stands in the private queue, and is refused. Answers whether it has been ended.
-    ///
-    /// # Safety
-    ///
-    /// The caller has a count of the request.
-    pub(crate) unsafe fn refuse_spawned(&self, header: NonNull<Header>) -> bool {
-        // SAFETY: by contract.
-        if self.post.attention.get() & SHUT == 0 || is_sheltered(unsafe { header.as_ref() }) {
-            return false;
+        Cancel::Marked => {
+            // SAFETY: by contract.
+            unsafe { deliver(header) };
+            false
         }
-        // SAFETY: by contract.
-        unsafe { self.cancel_spawned(header, CancelReason::Shutdown) }
+        _ => false,
     }
 }

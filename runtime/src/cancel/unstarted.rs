@@ -8,7 +8,7 @@
 //! The outermost drop may be in the middle of a destructor that waits, perhaps for what was put off, or for what that does when it ends. So
 //! what a stack has put off is anybody's as soon as that stack waits: the loop of its worker takes it like what was put aside
 //! ([`DropQueue::take`], `schedule/worker/marks.rs`), and a foreign thread gives it away before it blocks ([`give_away_put_off`]). A destructor that waits
-//! for the request whose captures it belongs to would wait for itself: that is a cycle ([`is_ending_on`](crate::record::drop_queue::is_ending_on)).
+//! for the request whose captures it belongs to would wait for itself: that is a cycle ([`is_ending_on`](crate::record::dropping::is_ending_on)).
 //!
 //! # Several that are cancelled together
 //!
@@ -24,13 +24,15 @@ use forebear_context::context::with_foreign;
 use forebear_context::error::CancelReason;
 
 use super::{carry_out, demand, leave_end};
+use crate::record::above::above;
 use crate::record::any::AnyRequest;
 use crate::record::arena;
 use crate::record::cell::drop_callable_contained;
-use crate::record::drop_queue::{DropQueue, queues_of};
+use crate::record::drop_queue::DropQueue;
+use crate::record::dropping::queues_of;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{BORROWS, Header};
-use crate::schedule::finish;
+use crate::shared::worker::OnRecord;
 use crate::state::word::{CANCELLED, Cancel};
 
 /// Ends an unstarted request, which the caller has claimed and marked; it holds the runner's link.
@@ -116,16 +118,17 @@ impl Marked {
 ///
 /// As [`end_unstarted`].
 unsafe fn put_off(header: NonNull<Header>) -> bool {
-    let put_off = |dropping: &Cell<*const DropQueue>, request: *const Header, fiber: Option<&Fiber>| {
-        // SAFETY: a queue lies in a frame below this one on the same stack.
-        let queue = unsafe { dropping.get().as_ref() }.filter(|queue| ptr::eq(queue.request, request))?;
-        queue.put_off(header);
-        if let Some(worker) = fiber.and_then(Fiber::worker) {
-            worker.put_off.insert(queue);
-            worker.has_put_off();
-        }
-        Some(())
-    };
+    let put_off =
+        |dropping: &Cell<*const DropQueue<Header>>, request: *const Header, fiber: Option<&Fiber>| {
+            // SAFETY: a queue lies in a frame below this one on the same stack.
+            let queue = unsafe { dropping.get().as_ref() }.filter(|queue| ptr::eq(queue.request, request))?;
+            queue.put_off(header);
+            if let Some(worker) = fiber.and_then(Fiber::worker_record) {
+                worker.put_aside.put_off.insert(queue);
+                worker.has_put_off();
+            }
+            Some(())
+        };
     // A thread whose locals are being destroyed has a place for this too.
     let is_put_off = match fiber::get() {
         Some(fiber) => put_off(&fiber.dropping, fiber.request.get(), Some(fiber)),
@@ -135,7 +138,7 @@ unsafe fn put_off(header: NonNull<Header>) -> bool {
 }
 
 forebear_context::shim::thread_local! {
-    static DROPPING: Cell<*const DropQueue> = const { Cell::new(ptr::null()) };
+    static DROPPING: Cell<*const DropQueue<Header>> = const { Cell::new(ptr::null()) };
 }
 
 /// # Safety
@@ -145,18 +148,18 @@ forebear_context::shim::thread_local! {
 unsafe fn end_in_turn(
     header: NonNull<Header>,
     rest: &[NonNull<Header>],
-    dropping: &Cell<*const DropQueue>,
+    dropping: &Cell<*const DropQueue<Header>>,
     request: *const Header,
     fiber: Option<&Fiber>,
 ) {
-    let worker = fiber.and_then(Fiber::worker);
+    let worker = fiber.and_then(Fiber::worker_record);
     let queue = DropQueue::new(request, header.as_ptr(), dropping.get());
     dropping.set(&queue);
     rest.iter().rev().for_each(|header| queue.put_off(*header));
     if !rest.is_empty()
         && let Some(worker) = worker
     {
-        worker.put_off.insert(&queue);
+        worker.put_aside.put_off.insert(&queue);
         worker.has_put_off();
     }
     let mut next = Some(header);
@@ -169,7 +172,7 @@ unsafe fn end_in_turn(
                 queue.ends.set(header.as_ptr());
                 drop_callable_contained(header);
                 queue.ends.set(ptr::null());
-                finish::conclude(header, CANCELLED, true, true);
+                (above().conclude)(header, CANCELLED, true, true);
             }
         }
         next = queue.take();
@@ -177,7 +180,7 @@ unsafe fn end_in_turn(
     if queue.listed.get()
         && let Some(worker) = worker
     {
-        worker.put_off.remove(&queue);
+        worker.put_aside.put_off.remove(&queue);
     }
     dropping.set(queue.prev);
 }
@@ -220,6 +223,7 @@ pub(crate) unsafe fn end_all(headers: &[NonNull<Header>]) {
 /// # Safety
 ///
 /// As [`end_all`].
+#[inline(always)]
 pub(crate) unsafe fn end_put_aside_on(fiber: &Fiber, header: NonNull<Header>) {
     // SAFETY: by the caller's contract.
     unsafe {
@@ -229,7 +233,7 @@ pub(crate) unsafe fn end_put_aside_on(fiber: &Fiber, header: NonNull<Header>) {
         fiber.ends.set(header.as_ptr());
         drop_callable_contained(header);
         fiber.ends.set(ptr::null());
-        finish::conclude(header, CANCELLED, true, true);
+        (above().conclude)(header, CANCELLED, true, true);
     }
 }
 

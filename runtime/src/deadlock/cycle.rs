@@ -53,8 +53,8 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use forebear_context::context::edge::{Ahead, Guide, Held, Way, walk};
-use forebear_context::context::{Cause, Context, OwnerWait, Reason, Ticket, unpark};
+use forebear_context::context::edge::{Ahead, Held, Way, walk};
+use forebear_context::context::{Cause, Context, OwnerWait, Ticket};
 use forebear_context::error::Cycle;
 use forebear_context::shim::MutexGuard;
 use forebear_context::shim::atomic::Ordering;
@@ -63,27 +63,32 @@ mod any;
 mod found;
 mod knot;
 mod names;
+mod ring;
 mod survey;
+mod waiters;
 
 pub(crate) use self::any::bind_to_any;
 use self::found::{FoundCycle, lock_found};
 pub(crate) use self::found::{end, take_cycle};
-use self::names::{is_job, name, of_own_end, of_own_stack, on_stack};
+use self::names::{name, of_own_end, of_own_stack};
+use self::ring::{break_open, collect};
+use self::waiters::{
+    can_be_waited_for, goes_on_here, has_looked, is_part_of_what_is_waited_for_at, is_waited_for,
+    is_waited_for_in_turn,
+};
 
-use crate::cancel;
 use crate::deadlock::foreign_stacks::{self, ForeignStacks, ReadableStacks, StackView, lock_foreign_stacks};
 use crate::record::arena::Arena;
-use crate::record::drop_queue;
+use crate::record::dropping;
 use crate::record::fiber::Fiber;
-use crate::record::header::{AFTER, ARM, Header, KNOWN};
+use crate::record::header::{AFTER, ARM, Header};
 use crate::record::scope_core::ScopeCore;
-use crate::shared::Shared;
-use crate::state::word::{Bits, WAITERS};
+use crate::shared::worker::OnRecord;
+use crate::shared::{OfRuntime, Shared};
+use crate::state::word::Bits;
 
 /// How many edges a waiter follows before it goes to sleep.
 const LONGEST: u32 = 64;
-/// So many requests on the waiter's stack are looked at on each wait; if there are more, somebody is assumed to be waiting.
-const LOOKS: u32 = 4;
 
 /// A cycle that has gone each time when it was to be confirmed is left to a survey after so many times.
 const ATTEMPTS: u32 = 8;
@@ -182,7 +187,7 @@ pub(crate) unsafe fn bind_to_owner(
     limited: bool,
     raise: impl FnOnce(&StackView<'_>),
 ) -> Option<Cycle> {
-    let (context, mut kept) = (fiber.context(), ReadableStacks::by(fiber.worker()));
+    let (context, mut kept) = (fiber.context(), ReadableStacks::by(fiber.worker_record()));
     let mut goes_on_here = false;
     // SAFETY: the wait is this stack's own.
     if let Some(holder) = unsafe { wait.owner() } {
@@ -211,44 +216,6 @@ pub(crate) unsafe fn bind_to_owner(
     }
 }
 
-/// Whether the target stands on a stack of this worker that can go on.
-///
-/// Then a wait for it closes no cycle: that stack goes on before this thread does anything else for it. If it waits then, it walks on this
-/// thread, and sees the edge that is bound now; a later waiter for this waiter's stack meets that edge by its bind.
-fn goes_on_here(fiber: &Fiber, target: &Header) -> bool {
-    let arena = target.ran_on.load(Ordering::Acquire);
-    if arena.is_null() || !ptr::eq(arena, fiber.arena.get()) || fiber.worker().is_none() {
-        return false;
-    }
-    let stack = NonNull::new(target.fiber.load(Ordering::Acquire));
-    // SAFETY: Y1: it was claimed on this worker, so it stands on one of its coroutines.
-    stack.is_some_and(|stack| !unsafe { Fiber::context_at(stack).as_ref() }.is_waiting())
-}
-
-/// Whether nobody's edge is left to be completed (Y4), so that a wait of this stack that closes no cycle need not look.
-fn has_looked(fiber: &Fiber) -> bool {
-    fiber.request().is_some_and(|top| top.state.get() & KNOWN != 0)
-}
-
-/// Whether anybody could wait for what is on this stack. If so, its wait is about to be bound.
-fn can_be_waited_for(fiber: &Fiber) -> bool {
-    let can = fiber.request().is_some() || holds_locks(fiber) || drop_queue::ends_any(fiber);
-    if can {
-        fiber.outlasts_cancel.set(cancel::is_outlasted(fiber));
-    }
-    can
-}
-
-/// Whether it holds what others may wait for.
-fn holds_locks(fiber: &Fiber) -> bool {
-    has_locks(fiber.context())
-}
-
-/// The same of a context. By its own stack, or where a list that it stands in is locked, which it has entered after it took them.
-fn has_locks(context: &Context) -> bool {
-    context.locks().get() > 0 || !context.shares().is_empty()
-}
-
 /// Leads the edge to where the target stands. If it had not started when the waiter entered the list, its starter sees
 /// the waiter there. Answers whether the way may go on where no walk sees it: then word is to be left, once the wait is bound.
 fn lead_to(fiber: &Fiber, target: &Header, bits: Bits) -> bool {
@@ -272,7 +239,7 @@ pub(crate) fn of_itself(fiber: &Fiber, target: &Header) -> Option<Cycle> {
         let names = of_own_stack(fiber, target).unwrap_or_else(|| vec![target.name().to_owned()]);
         return Some(Cycle::new(names));
     }
-    if drop_queue::is_ending_on(fiber, target) {
+    if dropping::is_ending_on(fiber, target) {
         // A destructor of its captures waits.
         return Some(Cycle::new([target.name().to_owned()]));
     }
@@ -309,7 +276,7 @@ fn ahead(waiter: &Fiber, target: &Header) -> Option<Ahead> {
     let arena = unsafe { arena.as_ref() }?;
     let context = Fiber::context_at(NonNull::new(target.fiber.load(Ordering::Acquire))?);
     let is_own =
-        |arena: &Arena| waiter.worker().is_some_and(|worker| ptr::eq(worker.shared(), arena.shared()));
+        |arena: &Arena| waiter.worker_record().is_some_and(|worker| ptr::eq(worker.shared(), arena.shared()));
     Some(Ahead::Stack { context, foreign: arena.is_foreign() || !is_own(arena) })
 }
 
@@ -325,7 +292,7 @@ unsafe fn bind_to<R>(
     told: impl Fn(Vec<Held<'_>>) -> Option<R>,
 ) -> Option<R> {
     // SAFETY: by contract.
-    unsafe { bind_within(&mut ReadableStacks::by(fiber.worker()), fiber, ticket, goes_unseen, told) }
+    unsafe { bind_within(&mut ReadableStacks::by(fiber.worker_record()), fiber, ticket, goes_unseen, told) }
 }
 
 /// # Safety
@@ -351,7 +318,7 @@ unsafe fn bind_within<R>(
     for _ in 0..ATTEMPTS {
         match way {
             Way::End => {
-                let goes_on = waited_for.get() && (may_be_after(fiber) || drop_queue::ends_any(fiber));
+                let goes_on = waited_for.get() && (may_be_after(fiber) || dropping::ends_any(fiber));
                 if goes_unseen || goes_on {
                     // Through what has not started, perhaps.
                     note(fiber, kept);
@@ -385,182 +352,6 @@ unsafe fn bind_within<R>(
     None
 }
 
-/// Whether anybody waits for a request on this stack. Completes the edges of those who came before it started.
-fn is_waited_for(fiber: &Fiber) -> bool {
-    let (mut wanted, mut depth) = (holds_locks(fiber) || drop_queue::ends_any(fiber), 0);
-    for h in on_stack(fiber) {
-        let is_known = h.state.get() & KNOWN != 0;
-        if is_known && (wanted || depth >= LOOKS) {
-            // Y4: nothing is left to do further down.
-            return true;
-        }
-        let has_waiters = h.word().is_waited_for();
-        wanted |= has_waiters || is_wanted_by_scope(h, fiber);
-        if !is_known {
-            if has_waiters {
-                complete(h, fiber);
-            }
-            h.state.set(h.state.get() | KNOWN);
-        }
-        depth += 1;
-    }
-    wanted
-}
-
-/// Whether a scope on another stack waits for it, or will.
-fn is_wanted_by_scope(h: &Header, fiber: &Fiber) -> bool {
-    // SAFETY: a scope waits for its jobs, and this one is not over.
-    unsafe { h.scope.get().as_ref() }.is_some_and(|scope| !scope.is_on(fiber))
-}
-
-/// Completes the edges of those who wait for a request on this stack.
-#[cold]
-fn complete(h: &Header, fiber: &Fiber) {
-    if h.word().lock().is_err() {
-        return;
-    }
-    let complete = |waiter: &Context| {
-        // SAFETY: who stands in a list of waiters is a fiber's context, which does not change meanwhile.
-        let is_own = fiber
-            .worker()
-            .zip(unsafe { Fiber::of(waiter) }.worker())
-            .is_some_and(|(here, there)| ptr::eq(here.shared(), there.shared()));
-        let ahead = Ahead::Stack { context: NonNull::from(fiber.context()), foreign: !is_own };
-        // SAFETY: X1 by Y1 and Y2: what it waits for stands on this fiber; X3: under the lock of the list.
-        unsafe { waiter.complete(ahead) };
-    };
-    // SAFETY: Q1, Q2: the lock; the list stays as it is.
-    unsafe {
-        h.waiters.find_to_front(|node| {
-            node.context().into_iter().for_each(complete);
-            false
-        });
-    }
-    h.word().unlock(|bits| bits);
-}
-
-/// Whether somebody waits for a request on this stack who can be waited for himself: not just threads outside any request that hold nothing. A set's
-/// listener may be such a one's.
-#[cold]
-fn is_waited_for_in_turn(fiber: &Fiber) -> bool {
-    holds_locks(fiber)
-        || drop_queue::ends_any(fiber)
-        || on_stack(fiber).any(|h| {
-            if is_wanted_by_scope(h, fiber) {
-                return true;
-            }
-            if !h.word().load().has(WAITERS) || h.word().lock().is_err() {
-                return false;
-            }
-            // SAFETY: Q1, Q2: the lock; a waiter in the list does not continue meanwhile.
-            let found = unsafe {
-                h.waiters.find_to_front(|node| {
-                    node.record().is_some()
-                        || node.is_listener()
-                        || node
-                            .context()
-                            .is_some_and(|waiter| (waiter.table().in_request)(waiter) || has_locks(waiter))
-                })
-            };
-            h.word().unlock(|bits| bits);
-            found
-        })
-}
-
-/// Whether something on `fiber` is a part of what is waited for at `at`: a job of the scope, or a reader of the lock.
-///
-/// # Safety
-///
-/// Y1 or Y2 for `at`.
-unsafe fn is_part_of_what_is_waited_for_at(fiber: &Fiber, at: NonNull<Context>) -> bool {
-    // SAFETY: by contract.
-    let edge = unsafe { at.as_ref() }.edge();
-    matches!(edge, Some(edge) if matches!(edge.ahead, Ahead::All(scope) if is_part_here(fiber, scope)))
-}
-
-/// Whether something on `fiber` is a job of the scope that has this address, or it has a share of the lock.
-fn is_part_here(fiber: &Fiber, whole: NonNull<()>) -> bool {
-    fiber.context().shares().have(whole) || on_stack(fiber).any(|h| is_job(h, whole))
-}
-
-/// Holds the waits from `start` until one that leads back there. `None`: there is no such way any more.
-///
-/// # Safety
-///
-/// Foreign stacks are kept; the caller has walked along here.
-unsafe fn collect<'a>(start: NonNull<Context>, guide: &mut dyn Guide) -> Option<Vec<Held<'a>>> {
-    let mut ring = Vec::new();
-    let mut at = start;
-    for _ in 0..LONGEST {
-        // SAFETY: Y1, Y2: `start`, or where an edge leads whose wait is held.
-        let context = unsafe { at.as_ref() };
-        if ring.iter().any(|held: &Held<'_>| ptr::eq(held.context(), context)) {
-            // Round, but not by `start`: the edges have changed.
-            return None;
-        }
-        let held = context.hold_in_turn(context.edge()?.ticket)?;
-        let ahead = held.ahead();
-        if is_ending(&held) {
-            return None;
-        }
-        ring.push(held);
-        match ahead {
-            Ahead::Stack { context, .. } if context == start => return Some(ring),
-            Ahead::Stack { context, .. } => at = context,
-            Ahead::Owner(wait) => {
-                // SAFETY: the wait is held.
-                let holder = unsafe { wait.as_ref().owner() }?;
-                if holder == start {
-                    return Some(ring);
-                }
-                at = guide.admits(holder).then_some(holder)?;
-            }
-            Ahead::All(scope) => {
-                // SAFETY: a context with an edge is a fiber's, and `start` is held.
-                let fiber = unsafe { Fiber::of(start.as_ref()) };
-                return is_part_here(fiber, scope).then_some(ring);
-            }
-            Ahead::Unknown => return None,
-        }
-    }
-    None
-}
-
-/// Whether the wait is about to be ended by a cancel that has been asked for: then it is no part of a cycle. A cancel does not end the wait of a
-/// destructor that an unwind runs, nor that of a stopped pool for what has begun. If the cancel came before such a wait was bound, the stack has said
-/// so; if it comes later, the waiter is woken by it, and binds its wait anew.
-fn is_ending(held: &Held<'_>) -> bool {
-    // SAFETY: a context with an edge is a fiber's; Y3.
-    let fiber = unsafe { Fiber::of(held.context()) };
-    held.waits_for().0.is_cancellable()
-        && fiber.request().is_some_and(cancel::is_cancelled)
-        && !fiber.outlasts_cancel.get()
-}
-
-/// Whether there is a wait in the cycle that [`break_open`] can end.
-fn has_wait_to_end(ring: &[Held<'_>]) -> bool {
-    ring.iter().any(|held| held.waits_for().0 == Reason::Request || held.waits_for().0.has_owner())
-}
-
-/// Ends one wait for a request in the cycle, the first there is, or else one for a lock.
-fn break_open(mut ring: Vec<Held<'_>>) -> Option<()> {
-    let is_of = |reason: fn(Reason) -> bool| ring.iter().position(|held| reason(held.waits_for().0));
-    let place = is_of(|reason| reason == Reason::Request).or_else(|| is_of(Reason::has_owner))?;
-    ring.rotate_left(place);
-    let names = name(&ring)?;
-    let (context, ticket) = (NonNull::from(ring[0].context()), ring[0].ticket());
-    // It is not ended while it is held.
-    drop(ring);
-    // Until the found cycle is there its reader waits.
-    let mut found = lock_found();
-    // SAFETY: C1: foreign stacks are kept.
-    let told = unsafe { unpark(context, ticket, Cause::Circular) };
-    if told {
-        found.push((context.as_ptr().addr(), ticket, Cycle::new(names)));
-    }
-    told.then_some(())
-}
-
 /// Whether any request of the runtime has been after another.
 fn may_be_after(fiber: &Fiber) -> bool {
     // SAFETY: M3.
@@ -574,7 +365,8 @@ fn may_be_after(fiber: &Fiber) -> bool {
 fn note(fiber: &Fiber, kept: &mut ReadableStacks<'_>) {
     // SAFETY: M3.
     let arena = fiber.request().and_then(|top| unsafe { top.arena.get().as_ref() });
-    if let Some(shared) = arena.map(Arena::shared).or(fiber.worker().map(|worker| worker.shared())) {
+    if let Some(shared) = arena.map(OfRuntime::shared).or(fiber.worker_record().map(|worker| worker.shared()))
+    {
         return leave_word(shared);
     }
     let mut left = false;

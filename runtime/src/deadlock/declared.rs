@@ -9,11 +9,12 @@ use forebear_context::context::WaitNode;
 
 use crate::cancel;
 use crate::deadlock::urgency;
+use crate::record::above::above;
 use crate::record::any::AnyRequest;
 use crate::record::dependents::DependentRecord;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, Header};
-use crate::schedule::dependents::admit;
+use crate::shared::worker::OnRecord;
 use crate::state::open;
 use crate::state::word::{Cancel, HELD};
 
@@ -56,7 +57,7 @@ impl Drop for Reader<'_> {
         // SAFETY: AF2: kept by this.
         if unsafe { DependentRecord::of(header) }.open.down() {
             // SAFETY: OE1.
-            unsafe { admit(header) };
+            unsafe { (above().admit)(header) };
         }
     }
 }
@@ -109,7 +110,7 @@ fn start_early(h: &Header) {
             }
         }
     });
-    let (here, key) = (fiber::get().and_then(Fiber::worker), h.urgency());
+    let (here, key) = (fiber::get().and_then(Fiber::worker_record), h.urgency());
     for (target, _) in &left {
         // SAFETY: U2: the handle's link.
         unsafe { urgency::leave(here, target.raw(), key) };

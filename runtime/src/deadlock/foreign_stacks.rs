@@ -52,9 +52,9 @@ use forebear_context::shim::atomic::Ordering;
 
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
-use crate::schedule::worker::Worker;
 use crate::shared::Shared;
 use crate::shared::thread;
+use crate::shared::worker::WorkerRecord;
 use crate::stack::coroutine::Coroutine;
 use crate::state::stack_registry::{RegisteredStacks, StackRegistry, Stacks};
 
@@ -144,9 +144,9 @@ impl<'a> StackView<'a> {
     /// The worker whose stack this is, if it is one's.
     ///
     /// A stack belongs to its worker until that worker gives it back, so the worker itself can rely on the answer.
-    pub(crate) fn worker(&self) -> Option<&'a Worker> {
+    pub(crate) fn worker(&self) -> Option<&'a WorkerRecord> {
         let number = self.context().place().get();
-        self.of?.workers().iter().find(|worker| ptr::from_ref(*worker).addr() == number)
+        self.of?.worker_records().iter().find(|worker| ptr::from_ref(*worker).addr() == number)
     }
 
     /// Where its fiber lies.
@@ -189,8 +189,8 @@ pub(crate) struct ReadableStacks<'a> {
 }
 
 impl<'a> ReadableStacks<'a> {
-    pub(crate) fn by(worker: Option<&'a Worker>) -> ReadableStacks<'a> {
-        ReadableStacks { own: worker.map(Worker::shared), foreign_stacks: None, known: None }
+    pub(crate) fn by(worker: Option<&'a WorkerRecord>) -> ReadableStacks<'a> {
+        ReadableStacks { own: worker.map(WorkerRecord::shared), foreign_stacks: None, known: None }
     }
 
     /// As the function of this name. From when the holder was found to be a foreign stack, foreign stacks are kept until this goes.
@@ -261,11 +261,11 @@ unsafe impl Guide for ReadableStacks<'_> {
 /// Calls `with` if a record lies at this address, which a lock or a request has named; it stays there until `with` has returned. `here` is the
 /// worker whose thread this is. If the record is none of that worker's runtime, `with` is called under the lock of the foreign stacks.
 pub(crate) fn with_holder(
-    here: Option<&Worker>,
+    here: Option<&WorkerRecord>,
     holder: NonNull<Context>,
     with: impl FnOnce(&StackView<'_>),
 ) {
-    match here.map(Worker::shared).filter(|own| own.have(holder)) {
+    match here.map(WorkerRecord::shared).filter(|own| own.have(holder)) {
         // SAFETY: Y1.
         Some(own) => with(&unsafe { StackView::new(holder, Some(own)) }),
         // SAFETY: Y2.

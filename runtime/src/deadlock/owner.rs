@@ -17,6 +17,7 @@ use crate::deadlock::foreign_stacks::{self, StackView};
 use crate::deadlock::urgency;
 use crate::record::fiber::Fiber;
 use crate::record::header::{Header, REGION};
+use crate::shared::worker::OnRecord;
 
 /// The fiber waits, under the ticket, for something that another holds; its node stands in the list there. Answers the cycle that
 /// this closes, if there is no limit.
@@ -30,7 +31,7 @@ pub(crate) unsafe fn wait_for_owner(
     wait: &OwnerWait,
     limited: bool,
 ) -> Option<Cycle> {
-    let (here, key) = (fiber.worker(), fiber.urgency.load(Ordering::Relaxed));
+    let (here, key) = (fiber.worker_record(), fiber.urgency.load(Ordering::Relaxed));
     let raise = |holder: &StackView<'_>| urgency::raise_holder(here, holder, key);
     // SAFETY: by contract.
     unsafe { cycle::bind_to_owner(fiber, ticket, wait, limited, raise) }
@@ -40,7 +41,7 @@ pub(crate) unsafe fn wait_for_owner(
 pub(crate) fn shares_worker(fiber: &Fiber, holder: NonNull<Context>) -> bool {
     let mut shares = false;
     let look = |holder: &StackView<'_>| shares = holder.is_on_the_thread_of(fiber.context());
-    foreign_stacks::with_holder(fiber.worker(), holder, look);
+    foreign_stacks::with_holder(fiber.worker_record(), holder, look);
     shares
 }
 

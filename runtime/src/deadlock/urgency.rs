@@ -6,7 +6,7 @@
 //!
 //! When the most urgent of those who wait gives up, the target *falls* to the most urgent of the others, along the same way: the
 //! fiber's urgency is that of the requests on it, whose urgency is that of those who still wait. A ready fiber is moved by a raise
-//! ([`Ready::raise`](crate::schedule::ready::Ready::raise)), and not by a fall: it falls when it is next made ready; an unstarted request goes back to its own place when somebody comes to the entry by the higher key
+//! ([`Ready::raise`](crate::stack::ready::Ready::raise)), and not by a fall: it falls when it is next made ready; an unstarted request goes back to its own place when somebody comes to the entry by the higher key
 //! ([`is_outdated`]). Of a crowd only the first [`LONGEST`] are asked. A raise that meets a fall may be lost until the next
 //! wait: order is a preference.
 //!
@@ -40,7 +40,9 @@ use crate::record::any::{AnyRequest, Lanes};
 use crate::record::arena::{self, Arena};
 use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, Header};
-use crate::schedule::worker::{Raised, Worker};
+use crate::shared::OfRuntime;
+use crate::shared::post::Raised;
+use crate::shared::worker::WorkerRecord;
 use crate::state::word::{HELD, NEW};
 
 /// In the place of a key: the urgency has fallen. A minimum with it changes nothing.
@@ -54,7 +56,7 @@ const LONGEST: usize = 64;
 ///
 /// U2.
 #[inline]
-pub(crate) unsafe fn raise(here: Option<&Worker>, target: NonNull<Header>, key: u64) {
+pub(crate) unsafe fn raise(here: Option<&WorkerRecord>, target: NonNull<Header>, key: u64) {
     // SAFETY: U2.
     let h = unsafe { target.as_ref() };
     if !h.raise_urgency(key) {
@@ -70,7 +72,7 @@ pub(crate) unsafe fn raise(here: Option<&Worker>, target: NonNull<Header>, key: 
 /// # Safety
 ///
 /// U2.
-pub(crate) unsafe fn leave(here: Option<&Worker>, target: NonNull<Header>, key: u64) {
+pub(crate) unsafe fn leave(here: Option<&WorkerRecord>, target: NonNull<Header>, key: u64) {
     // SAFETY: U2.
     let h = unsafe { target.as_ref() };
     if h.risen_to() == Some(key) && sink(h, NO_KEY) {
@@ -134,13 +136,13 @@ pub(crate) fn is_outdated(header: NonNull<Header>, key: u64) -> bool {
 ///
 /// U2.
 #[inline(never)]
-pub(crate) unsafe fn follow(here: Option<&Worker>, target: NonNull<Header>, key: u64) {
+pub(crate) unsafe fn follow(here: Option<&WorkerRecord>, target: NonNull<Header>, key: u64) {
     // SAFETY: by contract.
     unsafe { follow_from(here, Link::Request(target), key) };
 }
 
 /// Somebody of root key `key` waits for what this stack holds: the stack becomes as urgent, and what it waits for itself.
-pub(crate) fn raise_holder(here: Option<&Worker>, holder: &StackView<'_>, key: u64) {
+pub(crate) fn raise_holder(here: Option<&WorkerRecord>, holder: &StackView<'_>, key: u64) {
     if let Some(link) = raise_stack(here, holder, key) {
         // SAFETY: the stack is this worker's (K6).
         unsafe { follow_from(here, link, key) };
@@ -150,14 +152,14 @@ pub(crate) fn raise_holder(here: Option<&Worker>, holder: &StackView<'_>, key: u
 /// Makes a stack as urgent as `key`. If it was less urgent, answers the stack if the chain goes on from it on this thread, or leaves that with the
 /// worker whose stack it is. If not, each thread that raised it so far has followed the chain, and a wait that began since then has passed it on.
 #[inline]
-fn raise_stack(here: Option<&Worker>, holder: &StackView<'_>, key: u64) -> Option<Link> {
+fn raise_stack(here: Option<&WorkerRecord>, holder: &StackView<'_>, key: u64) -> Option<Link> {
     holder.lower_urgency(key).then(|| link_to_stack(here, holder, key)).flatten()
 }
 
 /// The stack, if the chain goes on from it on this thread. If not, it leaves that with the worker whose stack it is.
 #[cold]
 #[inline(never)]
-fn link_to_stack(here: Option<&Worker>, holder: &StackView<'_>, key: u64) -> Option<Link> {
+fn link_to_stack(here: Option<&WorkerRecord>, holder: &StackView<'_>, key: u64) -> Option<Link> {
     // On a foreign thread, which has no order; or given back meanwhile.
     let worker = holder.worker()?;
     if here.is_some_and(|here| ptr::eq(here, worker)) {
@@ -187,7 +189,7 @@ enum Link {
 /// # Safety
 ///
 /// U2 for a request; a stack is there.
-unsafe fn follow_from(here: Option<&Worker>, link: Link, key: u64) {
+unsafe fn follow_from(here: Option<&WorkerRecord>, link: Link, key: u64) {
     // Further branches of the way: allocated only where there is one.
     let mut rest = Vec::new();
     let mut link = link;
@@ -207,7 +209,7 @@ unsafe fn follow_from(here: Option<&Worker>, link: Link, key: u64) {
 /// # Safety
 ///
 /// As [`follow_from`].
-unsafe fn step(here: Option<&Worker>, link: Link, key: u64, rest: &mut Vec<Link>) -> Option<Link> {
+unsafe fn step(here: Option<&WorkerRecord>, link: Link, key: u64, rest: &mut Vec<Link>) -> Option<Link> {
     match link {
         // SAFETY: by contract.
         Link::Request(target) => unsafe { step_from_request(here, target, key, rest) },
@@ -228,7 +230,7 @@ unsafe fn step(here: Option<&Worker>, link: Link, key: u64, rest: &mut Vec<Link>
 ///
 /// U2.
 unsafe fn step_from_request(
-    here: Option<&Worker>,
+    here: Option<&WorkerRecord>,
     target: NonNull<Header>,
     key: u64,
     rest: &mut Vec<Link>,
@@ -253,7 +255,7 @@ unsafe fn step_from_request(
     let ran_on = unsafe { h.ran_on.load(Ordering::Acquire).as_ref() };
     // On a foreign thread, which has no order; or just claimed, and its start will see the urgency.
     let arena = ran_on.filter(|arena| arena.worker != u32::MAX && !fiber.is_null())?;
-    let worker = arena.shared().workers().get(arena.worker as usize)?;
+    let worker = arena.shared().worker_records().get(arena.worker as usize)?;
     if !here.is_some_and(|here| ptr::eq(here.shared(), worker.shared())) {
         // Its stacks may be unmapped meanwhile: they are not touched here. The worker does it when it follows the raise.
         leave_with(worker, target, key);
@@ -276,8 +278,8 @@ unsafe fn step_from_request(
 fn raise_dependencies(h: &Header, key: u64) {
     // SAFETY: M3.
     let Some(arena) = (unsafe { h.arena.get().as_ref() }) else { return };
-    let workers = arena.shared().workers();
-    let Some(worker) = workers.get(arena.worker as usize).or_else(|| workers.first()) else { return };
+    let workers = arena.shared().worker_records();
+    let Some(worker) = workers.get(arena.worker as usize).or_else(|| workers.get(0)) else { return };
     for dependency in dependencies(h, LONGEST) {
         // SAFETY: the handle's link.
         if unsafe { dependency.raw().as_ref() }.raise_urgency(key) {
@@ -292,7 +294,12 @@ fn raise_dependencies(h: &Header, key: u64) {
 /// # Safety
 ///
 /// U1; U2.
-unsafe fn on_from(here: Option<&Worker>, fiber: &Fiber, key: u64, rest: &mut Vec<Link>) -> Option<Link> {
+unsafe fn on_from(
+    here: Option<&WorkerRecord>,
+    fiber: &Fiber,
+    key: u64,
+    rest: &mut Vec<Link>,
+) -> Option<Link> {
     if key == FALLEN {
         fall(fiber);
     }
@@ -357,7 +364,7 @@ unsafe fn on_from(here: Option<&Worker>, fiber: &Fiber, key: u64, rest: &mut Vec
 
 /// It stands somewhere among the less urgent: a second entry by the new key, in a shared queue of its runtime. The worker that comes to the first one finds a
 /// stale entry.
-fn enter_again(here: Option<&Worker>, target: NonNull<Header>, key: u64) {
+fn enter_again(here: Option<&WorkerRecord>, target: NonNull<Header>, key: u64) {
     // SAFETY: U2 by the callers.
     let h = unsafe { target.as_ref() };
     // SAFETY: M3.
@@ -382,17 +389,17 @@ fn enter_again(here: Option<&Worker>, target: NonNull<Header>, key: u64) {
 
 /// In whose shared queue a thread that is no worker of the runtime puts what was made at `arena`. Each worker looks at all shared queues; a thread that drives a
 /// runtime without workers looks at its own.
-fn shared_queue_for(arena: &Arena) -> Option<&Worker> {
+fn shared_queue_for(arena: &Arena) -> Option<&WorkerRecord> {
     let shared = arena.shared();
     match arena.worker {
         u32::MAX if shared.driven.is_some() => None,
-        u32::MAX => shared.workers().first(),
-        index => shared.workers().get(index as usize),
+        u32::MAX => shared.worker_records().get(0),
+        index => shared.worker_records().get(index as usize),
     }
 }
 
 /// Leaves the raise with the worker that the target runs on, of whatever runtime.
-fn leave_with(worker: &Worker, target: NonNull<Header>, key: u64) {
+fn leave_with(worker: &WorkerRecord, target: NonNull<Header>, key: u64) {
     // SAFETY: U2 by the callers.
     let h = unsafe { target.as_ref() };
     h.word().add_link();
@@ -405,22 +412,20 @@ fn leave_with(worker: &Worker, target: NonNull<Header>, key: u64) {
     worker.shared().wake(worker.index);
 }
 
-impl Worker {
-    /// Follows the chains that others have left here.
-    #[cold]
-    pub(crate) fn follow_raises(&self) {
-        for (raised, key) in self.post.take_raises() {
-            match raised {
-                // SAFETY: K3: a coroutine's fiber stays.
-                Raised::Stack(fiber) => unsafe { follow_from(Some(self), Link::Stack(fiber), key) },
-                // SAFETY: the link that came with it.
-                Raised::Request(target) => unsafe {
-                    follow(Some(self), target, key);
-                    if target.as_ref().word().release_link() {
-                        arena::end(target);
-                    }
-                },
-            }
+/// Follows the chains that others have left with this worker. On its thread, or when it has none.
+#[cold]
+pub(crate) fn follow_raises(worker: &WorkerRecord) {
+    for (raised, key) in worker.post.take_raises() {
+        match raised {
+            // SAFETY: K3: a coroutine's fiber stays.
+            Raised::Stack(fiber) => unsafe { follow_from(Some(worker), Link::Stack(fiber), key) },
+            // SAFETY: the link that came with it.
+            Raised::Request(target) => unsafe {
+                follow(Some(worker), target, key);
+                if target.as_ref().word().release_link() {
+                    arena::end(target);
+                }
+            },
         }
     }
 }

@@ -5,6 +5,7 @@
 //! thread is its worker for life. Children are published at once, since the thread has no loop that would come to them.
 
 mod exit;
+pub(crate) mod fiber_table;
 
 pub(crate) use self::exit::watch;
 
@@ -13,25 +14,17 @@ use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
 use forebear_context::clock::deadline_after;
-use forebear_context::context::{
-    Alarm, Cause, Context, ForeignContext, OwnerWait, Table, Ticket, provide_foreign,
-};
-use forebear_context::error::Cycle;
-use forebear_context::shim::atomic::{AtomicU64, Ordering};
+use forebear_context::context::{Alarm, Cause, Context, ForeignContext, Table, Ticket, provide_foreign};
 use forebear_context::shim::{Arc, time};
 
-use crate::cancel;
+use self::fiber_table::OF_FIBER;
 use crate::cancel::unstarted;
 use crate::deadlock::foreign_stacks;
-use crate::deadlock::owner;
-use crate::record::any;
+use crate::record::above::above;
 use crate::record::arena::{self, Arena};
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
-use crate::record::no_suspend;
 use crate::record::reclaim;
-
-use crate::schedule::driver;
 use crate::shared::Shared;
 use crate::shared::driven::Seat;
 use crate::shared::parked;
@@ -39,28 +32,7 @@ use crate::shared::thread::{FOREIGN, Foreign, ForeignFiber, of, take_late, threa
 use crate::stack::lent::Lent;
 use crate::time::deadlines::keep;
 
-static TABLE: Table = Table {
-    prepare,
-    finish,
-    unpark,
-    in_request,
-    requester,
-    request_number,
-    urgency,
-    word,
-    name,
-    is_cancelled,
-    refuse_wait,
-    now,
-    deadline,
-    arm,
-    disarm,
-    wait_for_owner,
-    take_cycle,
-    gave_back,
-    turn: ForeignContext::TABLE.turn,
-    ..ForeignContext::TABLE
-};
+static TABLE: Table = Table { prepare, finish, unpark, name, now, deadline, arm, disarm, ..OF_FIBER };
 
 /// From now on every thread that waits for anything of ours has a fiber.
 pub(crate) fn provide() {
@@ -122,7 +94,8 @@ pub(crate) fn arena_for(shared: &Shared) -> Option<NonNull<Arena>> {
 #[cold]
 fn open_arena(shared: &Arc<Shared>) -> Option<NonNull<Arena>> {
     let open = |foreign: &Foreign| {
-        let arena = shared.depot.open(shared);
+        // SAFETY: RR1; the caller's count.
+        let arena = unsafe { shared.depot.open(shared.record_ptr()) };
         let mut arenas = foreign.arenas.borrow_mut();
         let settles = foreign.settles.get();
         let is_over = |of: &Shared| !settles && !of.is_inherited() && of.is_over() && of.depot.is_closing();
@@ -238,7 +211,7 @@ pub(crate) fn seat(shared: &Arc<Shared>) -> Option<usize> {
             let fiber = &unsafe { foreign.fiber.get().as_ref() }?.fiber;
             // SAFETY: D3: the seats are given back before the fiber goes.
             let index = unsafe { driven.take(NonNull::from(fiber.context())) }?;
-            if shared.workers()[index].sit_down().is_err() {
+            if (shared.calls.sit_down)(shared.worker_records().at(index)).is_err() {
                 driven.give_back(index);
                 return None;
             }
@@ -287,7 +260,7 @@ unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNul
     }
     // Until the thread that has ended it is done with the context (C1), also after a nudge.
     // SAFETY: by the table: `ForeignContext` is the first field, and this is its thread.
-    while !unsafe { driver::wait(fiber, deadline) } {}
+    while !unsafe { (above().drive)(fiber, deadline) } {}
     waits.set(false);
     parked::leave(context);
     lent.given_back();
@@ -301,31 +274,6 @@ unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> boo
     unsafe { ForeignContext::release(context, ticket, cause) }
 }
 
-unsafe fn in_request(context: &Context) -> bool {
-    // SAFETY: by the table.
-    unsafe { of(context) }.fiber.request().is_some()
-}
-
-unsafe fn requester(context: &Context) -> usize {
-    // SAFETY: by the table.
-    owner::requester(&unsafe { of(context) }.fiber).map_or(0, |h| std::ptr::from_ref(h).addr())
-}
-
-unsafe fn request_number(context: &Context) -> u64 {
-    // SAFETY: by the table.
-    owner::requester(&unsafe { of(context) }.fiber).map_or(0, |h| any::id_of(h).as_u64())
-}
-
-unsafe fn urgency(context: &Context) -> u64 {
-    // SAFETY: by the table.
-    unsafe { of(context) }.fiber.urgency.load(Ordering::Relaxed)
-}
-
-unsafe fn word(context: &Context) -> *const AtomicU64 {
-    // SAFETY: by the table.
-    unsafe { of(context) }.fiber.request().map_or(ptr::null(), |request| request.identity().bare.as_atomic())
-}
-
 unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
     // SAFETY: by the table.
     match unsafe { of(context) }.fiber.request().map(Header::name) {
@@ -335,20 +283,10 @@ unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
     }
 }
 
-unsafe fn is_cancelled(context: &Context) -> bool {
-    // SAFETY: by the table.
-    cancel::refuses(&unsafe { of(context) }.fiber)
-}
-
-unsafe fn refuse_wait(context: &Context, what: &str) {
-    // SAFETY: by the table.
-    no_suspend::refuse(&unsafe { of(context) }.fiber, what, true);
-}
-
 /// The runtime that this thread is in, if it is in one.
 fn entered(fiber: &Fiber) -> Option<&Shared> {
     // SAFETY: while a runtime is entered its record is there.
-    unsafe { fiber.entered.get().as_ref() }
+    unsafe { Shared::of_ptr(fiber.entered.get()) }
 }
 
 unsafe fn now(context: &Context) -> Instant {
@@ -375,26 +313,6 @@ unsafe fn disarm(context: &Context, alarm: Alarm) {
     if let Some(shared) = entered(&unsafe { of(context) }.fiber) {
         shared.deadlines.disarm(context, alarm);
     }
-}
-
-unsafe fn wait_for_owner(
-    context: &Context,
-    ticket: Ticket,
-    wait: &OwnerWait,
-    limited: bool,
-) -> Option<Cycle> {
-    // SAFETY: by the table.
-    unsafe { owner::wait_for_owner(&of(context).fiber, ticket, wait, limited) }
-}
-
-unsafe fn take_cycle(context: &Context, ticket: Ticket) -> Option<Cycle> {
-    // SAFETY: by the table.
-    owner::take_cycle(&unsafe { of(context) }.fiber, ticket)
-}
-
-unsafe fn gave_back(context: &Context) {
-    // SAFETY: by the table.
-    owner::gave_back(&unsafe { of(context) }.fiber);
 }
 
 #[cfg(test)]

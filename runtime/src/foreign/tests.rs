@@ -4,6 +4,7 @@ use std::thread;
 
 use super::*;
 use crate::Runtime;
+use crate::schedule::worker::HasWorkers;
 use crate::shared::thread::owns;
 
 fn arena_of(runtime: &Runtime) -> NonNull<Arena> {

@@ -17,6 +17,18 @@
 //! list of returns holds a mark, and who finds the mark does the work itself, under the one lock of all closed arenas.
 //! An arena keeps the runtime's record alive while headers of it are about; the last one lets go.
 //!
+//! # Who may touch what
+//!
+//! | field | who, when |
+//! |---|---|
+//! | `free`, `owned`, `large`, `sides` | the owner (M1) |
+//! | `runtime`, `worker` | written when the arena is made; read by any thread that has a header of it |
+//! | `owner_mailbox` | [`crate::state::owner_mailbox`]: any thread sends, the owner reads |
+//! | `families` | a lock; taken by whoever links or unlinks a child where the arena may have no owner (N1) |
+//! | `local_owner` | the owner; a thread that asks for a local request ([`crate::state::word`]) |
+//! | `returns` | any thread pushes; the owner takes the whole list |
+//! | `direct` | the owner counts; any thread reads |
+//!
 //! # Invariants
 //!
 //! * **M1** The plain fields of an arena are touched by its owner: the thread it belongs to, or the holder of the lock of
@@ -30,8 +42,9 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
-use forebear_context::shim::{Arc, Mutex, MutexGuard};
+use forebear_context::shim::{Mutex, MutexGuard};
 
+mod cells;
 mod depot;
 mod end;
 mod poison;
@@ -39,27 +52,23 @@ mod stock;
 #[cfg(all(test, not(any(forebear_threads, shuttle))))]
 mod tests;
 
+pub(crate) use self::cells::{LARGE, class_of};
 pub(crate) use self::depot::Depot;
 pub(crate) use self::end::{end, end_child, release, take_place};
 pub(crate) use self::stock::LOOK;
 
+use self::cells::{CLASSES, Free, STEP};
 use self::end::end_on;
 use self::stock::{BATCH, Batch, Found};
 use crate::record::counter::Counter;
 use crate::record::header::Header;
 use crate::record::message::Message;
 use crate::record::reclaim;
+use crate::record::runtime::{KeptRuntime, RuntimeRecord};
 use crate::record::side::SideMemory;
-use crate::shared::Shared;
 use crate::state::owner_mailbox::OwnerMailbox;
 use crate::state::word::LocalOwner;
 
-/// Memory comes in steps of this many bytes.
-const STEP: usize = 32;
-/// Larger cells come from the system's allocator one by one.
-const CLASSES: usize = 42;
-/// The class of a cell that is too large, or too strictly aligned, for the free lists.
-pub(crate) const LARGE: u8 = u8::MAX;
 /// The class of a cell that belongs to no arena: a ready value.
 pub(crate) const NO_ARENA: u8 = u8::MAX - 1;
 /// How many of a worker's local requests are asked for before it gives them up. Each costs who asks some 10 microseconds.
@@ -70,11 +79,6 @@ pub(crate) const KEPT: usize = 16;
 const LONG: usize = 16;
 /// How many batches a long list loses at a time, beside as many as have come.
 const SHED: usize = 8;
-
-/// A free cell: a link to the next.
-struct Free {
-    next: *mut Free,
-}
 
 struct FreeList {
     head: Cell<*mut Free>,
@@ -90,13 +94,14 @@ pub(crate) struct Arena {
     owned: [Cell<usize>; CLASSES],
     /// Cells in use that came from the system one by one; and one while the arena is being closed.
     large: Cell<usize>,
-    shared: *const Shared,
+    /// With a count, until the last header of a closed arena has gone.
+    runtime: NonNull<RuntimeRecord>,
     /// The number of the worker it belongs to; `u32::MAX` for a foreign thread's.
     pub worker: u32,
     /// Requests that a foreign thread has run on its own stack here.
     pub direct: Counter,
     /// What others have left for the owner to do.
-    pub owner_mailbox: OwnerMailbox<Message>,
+    pub owner_mailbox: OwnerMailbox<Message<Header>>,
     /// Guards the lists of children where others may touch them (N1).
     families: Mutex<()>,
     /// Whether requests made here are its owner's local requests at first.
@@ -113,28 +118,24 @@ fn closed_mark() -> *mut Header {
     ptr::dangling_mut::<Header>()
 }
 
-/// The memory class of a cell of `layout`.
-pub(crate) const fn class_of(layout: std::alloc::Layout) -> u8 {
-    let class = layout.size().div_ceil(STEP);
-    if class >= CLASSES || layout.align() > STEP { LARGE } else { class as u8 }
-}
-
 impl Arena {
-    fn new(shared: &Arc<Shared>, worker: u32) -> Arena {
+    /// # Safety
+    ///
+    /// RR1; the caller has a count of the record.
+    unsafe fn new(runtime: NonNull<RuntimeRecord>, worker: u32) -> Arena {
+        // SAFETY: by contract.
+        let runtime = unsafe { KeptRuntime::new(runtime) };
+        let is_driven = runtime.get().is_driven;
         Arena {
             free: [const { FreeList { head: Cell::new(ptr::null_mut()), live: Cell::new(0) } }; CLASSES],
             owned: [const { Cell::new(0) }; CLASSES],
             large: Cell::new(0),
-            shared: Arc::into_raw(shared.clone()),
+            runtime: runtime.into_raw(),
             worker,
             direct: Counter::default(),
             owner_mailbox: OwnerMailbox::default(),
             families: Mutex::new(()),
-            local_owner: LocalOwner::new(if worker == u32::MAX || shared.driven.is_some() {
-                0
-            } else {
-                PATIENCE
-            }),
+            local_owner: LocalOwner::new(if worker == u32::MAX || is_driven { 0 } else { PATIENCE }),
             sides: SideMemory::default(),
             returns: Returns(AtomicPtr::new(ptr::null_mut())),
         }
@@ -158,9 +159,15 @@ impl Arena {
 
     /// The runtime it is a part of. Valid while the arena has an owner or headers (M3).
     #[inline(always)]
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn runtime(&self) -> &RuntimeRecord {
         // SAFETY: M3.
-        unsafe { &*self.shared }
+        unsafe { self.runtime.as_ref() }
+    }
+
+    /// The same, from which the whole record of the runtime may be reached (RR1).
+    #[inline(always)]
+    pub(crate) fn runtime_ptr(&self) -> NonNull<RuntimeRecord> {
+        self.runtime
     }
 
     /// Memory for a cell, [primed](Header::prime). By the owner.
@@ -210,10 +217,12 @@ impl Arena {
     }
 
     fn refill(&self, class: u8) {
-        let batch = match self.shared().depot.stock.take(usize::from(class)) {
+        // SAFETY: a cell of a chunk that nobody uses; a header is the least that a cell is for.
+        let prime = |cell: NonNull<u8>| unsafe { Header::prime(cell.cast()) };
+        let batch = match self.runtime().depot.stock.take(usize::from(class)) {
             Found::Batch(batch) => batch,
             // SAFETY: it is ours.
-            Found::Chunk(chunk) => unsafe { stock::cut(chunk, usize::from(class)) },
+            Found::Chunk(chunk) => unsafe { stock::cut(chunk, usize::from(class), prime) },
         };
         self.free[usize::from(class)].head.set(batch.head);
         self.own(usize::from(class), batch.len);
@@ -268,13 +277,13 @@ impl Arena {
             self.disown(class, BATCH);
             batches.push(Batch { head, len: BATCH });
         }
-        self.shared().depot.stock.give(class, batches);
+        self.runtime().depot.stock.give(class, batches);
     }
 
     /// Whether it has more free cells than is good if its owner has nothing to do.
     #[inline]
     pub(crate) fn has_spare_cells(&self) -> bool {
-        self.shared().depot.stock.is_large() && (0..CLASSES).any(|class| self.is_spare(class))
+        self.runtime().depot.stock.is_large() && (0..CLASSES).any(|class| self.is_spare(class))
     }
 
     /// Whether it has more free cells of this class than is good.
@@ -312,11 +321,11 @@ impl Arena {
         };
         let rest = Batch { head, len: self.spare(class) - kept };
         self.disown(class, rest.len);
-        let shared = self.shared();
-        shared.depot.stock.give(class, [rest]);
-        if self.is_foreign() && shared.driven.is_none() && shared.depot.stock.wants_a_watcher() {
+        let runtime = self.runtime();
+        runtime.depot.stock.give(class, [rest]);
+        if self.is_foreign() && !runtime.is_driven && runtime.depot.stock.wants_a_watcher() {
             // All workers may sleep, for good.
-            shared.signals.wake(0);
+            runtime.signals.wake(0);
         }
     }
 

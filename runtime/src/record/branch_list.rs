@@ -21,25 +21,23 @@
 use std::cell::Cell;
 use std::ptr;
 
-use crate::record::header::Header;
-
-/// The part of a branch that does not depend on types.
+/// The part of a branch that does not depend on the types of its join. `H` is a request's header.
 #[repr(C)]
-pub(crate) struct Branch {
-    prev: Cell<*const Branch>,
-    next: Cell<*const Branch>,
+pub(crate) struct Branch<H> {
+    prev: Cell<*const Branch<H>>,
+    next: Cell<*const Branch<H>>,
     /// The request that called `join`; null in a foreign thread outside any request.
-    pub maker: *const Header,
+    pub maker: *const H,
     /// The node once published.
-    pub node: Cell<*const Header>,
+    pub node: Cell<*const H>,
     /// Runs the second half and stores its result in the frame.
-    pub run: unsafe fn(*const Branch),
+    pub run: unsafe fn(*const Branch<H>),
 }
 
-impl Branch {
+impl<H> Branch<H> {
     /// A branch that `run` runs.
     #[inline(always)]
-    pub(crate) fn new(maker: *const Header, run: unsafe fn(*const Branch)) -> Branch {
+    pub(crate) fn new(maker: *const H, run: unsafe fn(*const Branch<H>)) -> Branch<H> {
         Branch {
             prev: Cell::new(ptr::null()),
             next: Cell::new(ptr::null()),
@@ -51,21 +49,21 @@ impl Branch {
 }
 
 /// The branches of one fiber. See the module head.
-pub(crate) struct BranchList {
-    sentinel: Branch,
-    newest: Cell<*const Branch>,
+pub(crate) struct BranchList<H> {
+    sentinel: Branch<H>,
+    newest: Cell<*const Branch<H>>,
 }
 
 /// # Safety
 ///
 /// None: it is never called, since the sentinel is taken by nobody.
-unsafe fn never(_: *const Branch) {
+unsafe fn never<H>(_: *const Branch<H>) {
     unreachable!("the sentinel is no branch")
 }
 
-impl BranchList {
+impl<H> BranchList<H> {
     /// A list that must be [`init`](Self::init)ialised in place.
-    pub(crate) fn new() -> BranchList {
+    pub(crate) fn new() -> BranchList<H> {
         BranchList { sentinel: Branch::new(ptr::null(), never), newest: Cell::new(ptr::null()) }
     }
 
@@ -86,7 +84,7 @@ impl BranchList {
     ///
     /// AR1, AR2.
     #[inline(always)]
-    pub(crate) unsafe fn push(&self, branch: &Branch) {
+    pub(crate) unsafe fn push(&self, branch: &Branch<H>) {
         let newest = self.newest.get();
         branch.prev.set(newest);
         // SAFETY: AR1: listed branches are alive; the sentinel is this list's.
@@ -100,13 +98,13 @@ impl BranchList {
     ///
     /// AR2; `branch` is private, hence listed, hence the newest.
     #[inline(always)]
-    pub(crate) unsafe fn pop(&self, branch: &Branch) {
+    pub(crate) unsafe fn pop(&self, branch: &Branch<H>) {
         debug_assert!(ptr::eq(self.newest.get(), branch), "branches are last in, first out");
         self.newest.set(branch.prev.get());
     }
 
     /// Takes the oldest branch off.
-    pub(crate) fn take_oldest(&self) -> Option<&Branch> {
+    pub(crate) fn take_oldest(&self) -> Option<&Branch<H>> {
         if self.is_empty() {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Lists of callbacks: what is to be called when a request ends, as the request keeps it. The head of [`crate::schedule::callbacks`] says which are
+//! Lists of callbacks: what is to be called when a request ends, as the request keeps it. `H` is a request's header. The head of [`crate::schedule::callbacks`] says which are
 //! called when; invariants CB1 to CB3 are there.
 
 use std::cell::{Cell, UnsafeCell};
@@ -8,8 +8,6 @@ use std::ptr::{self, NonNull};
 use forebear_context::context;
 use forebear_context::error::{CancelReason, Failure};
 
-use crate::record::fiber;
-use crate::record::header::Header;
 use crate::state::word::COMPLETING;
 
 /// When a callback is called.
@@ -38,49 +36,49 @@ pub(crate) enum CallWith<'a> {
 }
 
 /// A callback and its place in a list, in one allocation: what is known of it whatever its type, then the closure.
-struct CallbackNode {
-    next: *mut CallbackNode,
+struct CallbackNode<H> {
+    next: *mut CallbackNode<H>,
     when: CallOn,
-    end: End,
+    end: End<H>,
 }
 
 /// Takes the closure out and frees the node; then calls it, if there is something to call it with, else drops it.
-type End = unsafe fn(NonNull<CallbackNode>, Option<(NonNull<Header>, CallWith<'_>)>);
+type End<H> = unsafe fn(NonNull<CallbackNode<H>>, Option<(NonNull<H>, CallWith<'_>)>);
 
 #[repr(C)]
-struct CallOf<F> {
-    node: CallbackNode,
+struct CallOf<H, F> {
+    node: CallbackNode<H>,
     f: F,
 }
 
 /// # Safety
 ///
 /// Called once, with a node that `Call::new` has made as this type.
-unsafe fn end<F: FnOnce(NonNull<Header>, CallWith<'_>)>(
-    node: NonNull<CallbackNode>,
-    with: Option<(NonNull<Header>, CallWith<'_>)>,
+unsafe fn end<H, F: FnOnce(NonNull<H>, CallWith<'_>)>(
+    node: NonNull<CallbackNode<H>>,
+    with: Option<(NonNull<H>, CallWith<'_>)>,
 ) {
     context::user_code();
     // SAFETY: by the caller, once: made by `Call::new` as this type.
-    let CallOf { f, .. } = *unsafe { Box::from_raw(node.cast::<CallOf<F>>().as_ptr()) };
+    let CallOf { f, .. } = *unsafe { Box::from_raw(node.cast::<CallOf<H, F>>().as_ptr()) };
     if let Some((header, told)) = with {
         f(header, told);
     }
 }
 
 /// A callback that has not been called. Dropped, it drops the closure.
-pub(crate) struct Call(NonNull<CallbackNode>);
+pub(crate) struct Call<H>(NonNull<CallbackNode<H>>);
 
 // SAFETY: the closure is `Send`, by `new`; a node is its list's.
-unsafe impl Send for Call {}
+unsafe impl<H> Send for Call<H> {}
 
-impl Call {
+impl<H> Call<H> {
     /// One that is called with the request, and told how it ended, as far as `when` says.
     ///
     /// What the closure borrows the value's type may borrow, too: it is called while a handle of that type is held by somebody.
-    pub(crate) fn new(when: CallOn, f: impl FnOnce(NonNull<Header>, CallWith<'_>) + Send) -> Call {
-        fn node<F: FnOnce(NonNull<Header>, CallWith<'_>)>(when: CallOn, f: F) -> CallOf<F> {
-            CallOf { node: CallbackNode { next: ptr::null_mut(), when, end: end::<F> }, f }
+    pub(crate) fn new(when: CallOn, f: impl FnOnce(NonNull<H>, CallWith<'_>) + Send) -> Call<H> {
+        fn node<H, F: FnOnce(NonNull<H>, CallWith<'_>)>(when: CallOn, f: F) -> CallOf<H, F> {
+            CallOf { node: CallbackNode { next: ptr::null_mut(), when, end: end::<H, F> }, f }
         }
         let made = Box::into_raw(Box::new(node(when, f)));
         // SAFETY: from a box.
@@ -97,14 +95,14 @@ impl Call {
     /// # Safety
     ///
     /// CB2, CB3.
-    pub(crate) unsafe fn call(self, header: NonNull<Header>, told: CallWith<'_>) {
+    pub(crate) unsafe fn call(self, header: NonNull<H>, told: CallWith<'_>) {
         let node = ManuallyDrop::new(self).0;
         // SAFETY: once.
         unsafe { (node.as_ref().end)(node, Some((header, told))) };
     }
 }
 
-impl Drop for Call {
+impl<H> Drop for Call<H> {
     fn drop(&mut self) {
         // SAFETY: once.
         unsafe { (self.0.as_ref().end)(self.0, None) };
@@ -112,13 +110,13 @@ impl Drop for Call {
 }
 
 /// Callbacks, first come first. Dropped by a loop.
-pub(crate) struct Calls {
-    head: *mut CallbackNode,
-    tail: *mut CallbackNode,
+pub(crate) struct Calls<H> {
+    head: *mut CallbackNode<H>,
+    tail: *mut CallbackNode<H>,
 }
 
-impl Calls {
-    pub(crate) const fn new() -> Calls {
+impl<H> Calls<H> {
+    pub(crate) const fn new() -> Calls<H> {
         Calls { head: ptr::null_mut(), tail: ptr::null_mut() }
     }
 
@@ -126,7 +124,7 @@ impl Calls {
         self.head.is_null()
     }
 
-    pub(crate) fn push(&mut self, call: Call) {
+    pub(crate) fn push(&mut self, call: Call<H>) {
         let node = ManuallyDrop::new(call).0.as_ptr();
         // SAFETY: the tail lies in the list, whose nodes are the list's.
         match unsafe { self.tail.as_mut() } {
@@ -136,15 +134,15 @@ impl Calls {
         self.tail = node;
     }
 
-    pub(crate) fn take_all(&mut self) -> Calls {
+    pub(crate) fn take_all(&mut self) -> Calls<H> {
         std::mem::replace(self, Calls::new())
     }
 }
 
-impl Iterator for Calls {
-    type Item = Call;
+impl<H> Iterator for Calls<H> {
+    type Item = Call<H>;
 
-    fn next(&mut self) -> Option<Call> {
+    fn next(&mut self) -> Option<Call<H>> {
         let mut node = NonNull::new(self.head)?;
         // SAFETY: as in `push`.
         self.head = std::mem::replace(&mut unsafe { node.as_mut() }.next, ptr::null_mut());
@@ -155,7 +153,7 @@ impl Iterator for Calls {
     }
 }
 
-impl Drop for Calls {
+impl<H> Drop for Calls<H> {
     fn drop(&mut self) {
         for call in self.by_ref() {
             drop_contained(call);
@@ -164,16 +162,16 @@ impl Drop for Calls {
 }
 
 /// The callbacks that have not been called: in the side block, with the tail at hand.
-pub(crate) struct Callbacks {
-    calls: UnsafeCell<Calls>,
+pub(crate) struct Callbacks<H> {
+    calls: UnsafeCell<Calls<H>>,
     /// The outcome does not change any more: the done-callbacks are being told, or there were none.
     pub stands: Cell<bool>,
     /// The life that it ends with, as those are told that are being called (CB3).
     pub told: Cell<u64>,
 }
 
-impl Default for Callbacks {
-    fn default() -> Callbacks {
+impl<H> Default for Callbacks<H> {
+    fn default() -> Callbacks<H> {
         Callbacks {
             calls: UnsafeCell::new(Calls::new()),
             stands: Cell::new(false),
@@ -182,13 +180,13 @@ impl Default for Callbacks {
     }
 }
 
-impl Callbacks {
+impl<H> Callbacks<H> {
     /// Appends.
     ///
     /// # Safety
     ///
     /// CB1.
-    pub(crate) unsafe fn push(&self, call: Call) {
+    pub(crate) unsafe fn push(&self, call: Call<H>) {
         // SAFETY: CB1.
         unsafe { &mut *self.calls.get() }.push(call);
     }
@@ -203,24 +201,13 @@ impl Callbacks {
     /// # Safety
     ///
     /// CB1.
-    pub(crate) unsafe fn take(&self) -> Calls {
+    pub(crate) unsafe fn take(&self) -> Calls<H> {
         // SAFETY: CB1.
         unsafe { &mut *self.calls.get() }.take_all()
     }
 }
 
 /// A callback that is not called is dropped, whatever its captures do.
-fn drop_contained(call: Call) {
+fn drop_contained<H>(call: Call<H>) {
     forebear_context::error::internal::drop_contained(call);
-}
-
-/// The life of a completing request, as the caller is to see it.
-#[cold]
-#[inline(never)]
-pub(crate) fn life_for(h: &Header) -> u64 {
-    // Not if an arm of a callback is on top: that may be on another thread (CB3).
-    match fiber::get() {
-        Some(fiber) if ptr::eq(fiber.request.get(), h) => h.side_or_new().callbacks.told.get(),
-        _ => COMPLETING,
-    }
 }

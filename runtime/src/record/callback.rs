@@ -30,7 +30,7 @@ use std::ptr;
 
 use forebear_context::context;
 
-use crate::foreign;
+use crate::record::above::fiber_here;
 use crate::record::fiber::Fiber;
 
 forebear_context::shim::thread_local! {
@@ -62,7 +62,7 @@ pub(crate) fn call<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R, Bo
         return Err(Box::new(format!("{name} comes back to itself")));
     }
     // None: the thread's locals are being destroyed, where nothing waits and nothing is made.
-    let fiber = foreign::fiber();
+    let fiber = fiber_here();
     let before = CALLED.try_with(|called| called.replace(Some((name, depth + 1)))).ok().flatten();
     let change = |fiber: &Fiber| {
         let count = fiber.context().no_suspend();

@@ -19,7 +19,7 @@ use forebear_context::lineage::Lineage;
 use crate::record::arena::{self, Arena};
 use crate::record::fiber::PublishedPtr;
 use crate::record::header::{Header, HeaderPlace, NoValue, VTable};
-use crate::record::hooks;
+use crate::record::report;
 use crate::record::scope_core::ScopeCore;
 use crate::record::side::SideSlot;
 use crate::state::raid::Placed;
@@ -356,6 +356,6 @@ pub(crate) unsafe fn drop_callable_contained(header: NonNull<Header>) {
 fn contained(header: &Header, f: impl FnOnce()) {
     context::user_code();
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
-        hooks::aside_panicked(header, payload);
+        report::aside_panicked(header, payload);
     }
 }

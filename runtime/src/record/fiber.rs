@@ -24,9 +24,8 @@ use crate::record::arena::Arena;
 use crate::record::branch_list::BranchList;
 use crate::record::drop_queue::DropQueue;
 use crate::record::header::Header;
+use crate::record::runtime::RuntimeRecord;
 use crate::record::scope_core::ScopeCore;
-use crate::schedule::worker::Worker;
-use crate::shared::Shared;
 
 /// A pointer to a request that its owner writes and that somebody else may look at meanwhile, to tell what a stack is
 /// about ([`crate::api::runtime`]). To its owner it is a plain cell: relaxed loads and stores are plain instructions.
@@ -60,6 +59,9 @@ impl PublishedPtr {
     }
 }
 
+/// Where the record of a worker lies. The layer that has it knows its type ([`crate::shared::worker`]).
+pub(crate) type WorkerPtr = *const ();
+
 /// It was left in the middle of an unwind; see [`crate::schedule::worker`].
 pub(crate) const LEFT_UNWINDING: u8 = 1;
 /// It waits for a request of another runtime, which [`crate::shared::parked`] knows.
@@ -75,12 +77,12 @@ pub(crate) struct Fiber {
     pub request: PublishedPtr,
     /// Where requests made here are counted and their memory comes from; null until a foreign thread needs one.
     pub arena: Cell<*const Arena>,
-    /// The worker; null in a foreign thread.
-    pub worker: *const Worker,
+    /// The worker, as [`OnRecord`](crate::shared::worker::OnRecord) reads it; null in a foreign thread.
+    pub worker: WorkerPtr,
     /// The lowest usable address of the stack.
     pub limit: Cell<usize>,
     /// The branches of joins that were made on this stack and are nobody else's business yet.
-    pub branches: BranchList,
+    pub branches: BranchList<Header>,
     /// The root key of the most urgent request on this stack.
     pub urgency: AtomicU64,
     /// What decides this fiber's place among close relatives, copied when it parks, so that making it ready touches nothing
@@ -98,7 +100,7 @@ pub(crate) struct Fiber {
     pub is_woken: Cell<bool>,
     pub due: Cell<(u64, u64)>,
     /// Where unstarted requests that are dropped by a destructor are put off to.
-    pub dropping: Cell<*const DropQueue>,
+    pub dropping: Cell<*const DropQueue<Header>>,
     /// The unstarted request that the worker's loop ends on this stack.
     pub ends: Cell<*const Header>,
     /// What is to be seen to when it is entered again: [`LEFT_UNWINDING`], [`LEFT_PARKED`].
@@ -112,7 +114,7 @@ pub(crate) struct Fiber {
     context: *const Context,
     /// The runtime that free functions mean here, if it is not the worker's own: set by `enter`, and while a foreign
     /// thread runs a request. On a worker `arena` is null meanwhile, which keeps the fast ways off.
-    pub entered: Cell<*const Shared>,
+    pub entered: Cell<*const RuntimeRecord>,
 }
 
 /// What decides the order of a fiber beside its siblings, its parent and its children: of the request on top, as its lineage has it.
@@ -200,7 +202,7 @@ impl Fiber {
     }
 
     /// A fiber for `context`, which outlives it and stays in place.
-    pub(crate) fn new(context: *const Context, worker: *const Worker, limit: usize) -> Fiber {
+    pub(crate) fn new(context: *const Context, worker: WorkerPtr, limit: usize) -> Fiber {
         Fiber {
             request: PublishedPtr::none(),
             arena: Cell::new(ptr::null()),
@@ -235,7 +237,7 @@ impl Fiber {
     pub(crate) unsafe fn renew(
         at: NonNull<Fiber>,
         context: *const Context,
-        worker: *const Worker,
+        worker: WorkerPtr,
         limit: usize,
         urgency: u64,
     ) {
@@ -290,11 +292,10 @@ impl Fiber {
         }
     }
 
-    /// The worker, unless this is a foreign thread.
+    /// Whether it is a worker's: else a foreign thread's.
     #[inline(always)]
-    pub(crate) fn worker(&self) -> Option<&Worker> {
-        // SAFETY: a coroutine's worker outlives it.
-        unsafe { self.worker.as_ref() }
+    pub(crate) fn has_worker(&self) -> bool {
+        !self.worker.is_null()
     }
 
     /// The request on top.
@@ -318,24 +319,16 @@ impl Fiber {
     }
 }
 
-/// Whether what runs on the fiber is called by an unwind.
-#[inline]
-pub(crate) fn is_unwinding(fiber: &Fiber) -> bool {
-    std::thread::panicking()
-        && (fiber.context().unwinding().get()
-            || fiber.worker().is_none_or(|worker| !worker.has_left_unwinding()))
-}
-
 forebear_context::shim::thread_local! {
     /// Written by its thread alone; a dump reads a worker's, to see which of its stacks runs.
     static FIBER: ThreadsOwn<Fiber> = const { ThreadsOwn::new(ptr::null_mut()) };
 }
 
 /// Where a thread says which fiber it is on.
-pub(crate) type Here = NonNull<ThreadsOwn<Fiber>>;
+pub(crate) type CurrentSlot = NonNull<ThreadsOwn<Fiber>>;
 
 /// The address of what this thread says. Valid until the thread's locals are destroyed.
-pub(crate) fn here() -> Here {
+pub(crate) fn current_slot() -> CurrentSlot {
     FIBER.with(|fiber| NonNull::from(fiber))
 }
 

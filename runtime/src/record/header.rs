@@ -41,7 +41,7 @@ use forebear_context::error::{CancelReason, Error, Failure, WaitError};
 use forebear_context::lineage::Lineage;
 
 use crate::record::arena::Arena;
-use crate::record::call_list;
+use crate::record::drop_queue::PutOff;
 use crate::record::fiber::{self, Fiber, PublishedPtr};
 use crate::record::scope_core::ScopeCore;
 use crate::record::side::{self, Side, SideSlot};
@@ -209,6 +209,17 @@ impl PrivateEntry for Header {
 
     fn next(&self) -> &AtomicPtr<Header> {
         &self.next
+    }
+}
+
+// SAFETY: the link of a list of returns, which a claimed request that was put off stands in no other of (M2).
+unsafe impl PutOff for Header {
+    fn next_put_off(&self) -> *mut Header {
+        self.next_return()
+    }
+
+    fn set_next_put_off(&self, next: *mut Header) {
+        self.set_next_return(next);
     }
 }
 
@@ -453,8 +464,19 @@ impl Header {
             return FINISHED;
         }
         match self.word().load().life() {
-            COMPLETING => call_list::life_for(self),
+            COMPLETING => self.life_in_callbacks(),
             life => life,
+        }
+    }
+
+    /// The same of one that is completing.
+    #[cold]
+    #[inline(never)]
+    fn life_in_callbacks(&self) -> u64 {
+        // Not if an arm of a callback is on top: that may be on another thread (CB3).
+        match fiber::get() {
+            Some(fiber) if ptr::eq(fiber.request.get(), self) => self.side_or_new().callbacks.told.get(),
+            _ => COMPLETING,
         }
     }
 

@@ -3,25 +3,31 @@
 
 use std::ptr::NonNull;
 
-use crate::record::header::Header;
-
-/// What the owner of an arena is to do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Message {
+/// What the owner of an arena is to do. `H` is a request's header.
+#[derive(Debug)]
+pub(crate) enum Message<H> {
     /// This request ran here and is cancelled, or is over and its parent is cancelled: the cancel goes on from it.
-    Cancelled(NonNull<Header>),
+    Cancelled(NonNull<H>),
     /// This request was made here, and was submitted or claimed elsewhere: it belongs into its parent's list.
-    NewChild(NonNull<Header>),
+    NewChild(NonNull<H>),
     /// A scope in this request, which runs here, was stopped.
-    Scope(NonNull<Header>),
+    Scope(NonNull<H>),
     /// This request was claimed unstarted, and the link is the runner's: it is to be ended, as cancelled. Or it has failed, and was
     /// let go of by the last who knew it: it has no link, and its header is to be ended. To a worker.
-    End(NonNull<Header>),
+    End(NonNull<H>),
 }
 
-impl Message {
+impl<H> Clone for Message<H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<H> Copy for Message<H> {}
+
+impl<H> Message<H> {
     /// The request it is about.
-    pub(crate) fn header(self) -> NonNull<Header> {
+    pub(crate) fn header(self) -> NonNull<H> {
         match self {
             Message::Cancelled(header)
             | Message::NewChild(header)
@@ -32,4 +38,4 @@ impl Message {
 }
 
 // SAFETY: a message is a link, which any thread may use (O1).
-unsafe impl Send for Message {}
+unsafe impl<H: Sync> Send for Message<H> {}

@@ -1,6 +1,7 @@
 //! What a request is made of and stands in: its header, the cell of its callable and value, its side block, the fiber that it runs on, the
 //! arena that its memory is from, and the lists that lead to it. These records name each other by pointers.
 
+pub(crate) mod above;
 pub(crate) mod any;
 pub(crate) mod arena;
 pub(crate) mod branch_list;
@@ -11,12 +12,17 @@ pub(crate) mod children;
 pub(crate) mod counter;
 pub(crate) mod dependents;
 pub(crate) mod drop_queue;
+pub(crate) mod dropping;
 pub(crate) mod fiber;
 pub(crate) mod header;
 pub(crate) mod hooks;
 pub(crate) mod message;
 pub(crate) mod no_suspend;
 pub(crate) mod private_queue;
+pub(crate) mod put_aside;
+pub(crate) mod readers;
 pub(crate) mod reclaim;
+pub(crate) mod report;
+pub(crate) mod runtime;
 pub(crate) mod scope_core;
 pub(crate) mod side;

@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 use crate::record::callback;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
-use crate::record::hooks;
+use crate::record::report;
 
 /// The name of the innermost region that is open on this stack, if any.
 #[inline(always)]
@@ -53,7 +53,7 @@ pub(crate) fn refuse(fiber: &Fiber, what: &str, can_panic: bool) {
     let who = fiber.request().map_or("a thread", Header::name);
     // SAFETY: the name lies in a frame of this stack, below this one.
     match fiber.no_suspend.get().map(|name| unsafe { name.as_ref() }) {
-        None => hooks::die(&format_args!(
+        None => report::die(&format_args!(
             "request '{who}' waits for '{what}' inside a panic hook, which runs on the thread's own stack"
         )),
         Some(region) if can_panic => {
@@ -61,7 +61,7 @@ pub(crate) fn refuse(fiber: &Fiber, what: &str, can_panic: bool) {
                 "forebear: '{who}' waits for '{what}' inside the region '{region}', where it must not suspend"
             )
         }
-        Some(region) => hooks::die(&format_args!(
+        Some(region) => report::die(&format_args!(
             "'{who}' has to wait for '{what}' inside the region '{region}', where it must not suspend"
         )),
     }

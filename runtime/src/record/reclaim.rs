@@ -4,34 +4,20 @@
 //! ends is not given back: a header of the free lists stays a header, since no chunk of cells goes or changes its class then
 //! (`record/arena/stock.rs`); large ones, and side blocks, are deferred until the last look is over. So a reader may see what is out of
 //! date, never what is gone.
-//!
-//! # Invariants
-//!
-//! * **GV1** Who looks says so, then passes a fence, then reads the first pointer. Who frees has taken the request off its
-//!   stack, then passes a fence, then asks whether anybody looks. (Nearly all is freed while nobody looks, so the fence is one of which the looker pays
-//!   all, [`crate::state::asymmetric`], where there is one.) So one of them sees the other: what is freed was off its
-//!   stack when the look began.
-//! * **GV2** Where there is no such fence, or none any more, the count of looks has the bit [`PAY`], for good. Who frees and finds the
-//!   count not zero passes a fence of its own and reads the count again. The bit is set before the first runtime starts, or
-//!   by a looker that has paid once more and still is counted. So nobody reads zero after that looker has begun.
+//! The invariants GV1 and GV2 are in the head of [`readers`].
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 
 use forebear_context::error::internal::drop_contained;
-use forebear_context::shim::atomic::{AtomicUsize, Ordering, fence};
 use forebear_context::shim::{Mutex, MutexGuard};
 
+use crate::record::above::above;
 use crate::record::fiber;
+use crate::record::readers::{self, has_readers};
 use crate::record::side::{self, Side};
-use crate::shared::thread;
-use crate::state::asymmetric;
 
-/// How many look, in all runtimes: a stack may hold requests of several.
-static READERS: AtomicUsize = AtomicUsize::new(0);
-/// In [`READERS`]: a thread that frees memory passes a fence of its own (GV2).
-const PAY: usize = 1 << (usize::BITS - 1);
 static DEFERRED: Mutex<Deferred> = Mutex::new(Deferred { sides: Vec::new(), cells: Vec::new() });
 
 #[derive(Default)]
@@ -64,44 +50,17 @@ pub(crate) fn read_section<R>(read: impl FnOnce() -> R) -> R {
         fn drop(&mut self) {
             let mut deferred = lock();
             // Under the lock: who defers looks again there.
-            if READERS.fetch_sub(1, Ordering::AcqRel) & !PAY == 1 {
+            if readers::leave() {
                 let deferred_now = std::mem::take(&mut *deferred);
                 drop(deferred);
                 drop(deferred_now);
             }
         }
     }
-    let pays = READERS.fetch_add(1, Ordering::AcqRel) & PAY == 0;
+    let pays = readers::enter();
     let _over = Over;
-    // GV1.
-    if pays {
-        asymmetric::heavy();
-        settle_who_pays();
-    } else {
-        fence(Ordering::SeqCst);
-    }
+    readers::look_begins(pays);
     read()
-}
-
-/// GV2. By the first runtime, before it starts; and by a looker that has paid.
-pub(crate) fn settle_who_pays() {
-    if !asymmetric::is_available() {
-        READERS.fetch_or(PAY, Ordering::AcqRel);
-    }
-}
-
-/// Whether what has gone off its stack may be seen by somebody all the same.
-pub(crate) fn has_readers() -> bool {
-    // GV1.
-    asymmetric::light();
-    READERS.load(Ordering::Acquire) > 0 && has_readers_now()
-}
-
-#[cold]
-fn has_readers_now() -> bool {
-    // GV2.
-    fence(Ordering::SeqCst);
-    READERS.load(Ordering::Acquire) & !PAY > 0
 }
 
 /// Keeps everybody else from deferring, and from the end of a look.
@@ -124,7 +83,7 @@ pub(crate) fn hold() -> HeldReclaim {
 /// In a forked child nobody looks: who did is not there to say that it is over, and all would be deferred for ever. What has been deferred goes
 /// with the next look.
 pub(crate) fn forget(_: &mut HeldReclaim) {
-    READERS.fetch_and(PAY, Ordering::Relaxed);
+    readers::forget();
 }
 
 /// How many cells are deferred.
@@ -135,7 +94,7 @@ pub(crate) fn cells() -> usize {
 
 /// Frees a side block that nobody needs any more, at once or later. What others own in it goes now.
 ///
-/// Where nothing of the user's may run it goes later, if others own anything in it: see [`thread::keep_for_later`] and `schedule/worker/marks.rs`.
+/// Where nothing of the user's may run it goes later, if others own anything in it: see [`keep_for_later`](crate::shared::thread::keep_for_later) and `schedule/worker/marks.rs`.
 pub(crate) fn free_side(mut side: Box<Side>) {
     if side.owns() {
         free_owning(side);
@@ -150,10 +109,11 @@ pub(crate) fn free_side(mut side: Box<Side>) {
 #[cold]
 #[inline(never)]
 fn free_owning(mut side: Box<Side>) {
-    match fiber::get().map(|fiber| (fiber, fiber.worker())) {
-        Some((fiber, Some(worker))) if worker.holds_back(fiber) => return worker.drop_later(side),
-        Some((_, None)) if thread::is_in_a_wait() => return thread::keep_for_later(side),
-        _ => {}
+    if let Some(fiber) = fiber::get() {
+        match (above().keep_for_later)(fiber, side) {
+            Some(now) => side = now,
+            None => return,
+        }
     }
     if !has_readers() {
         side::free(side);

@@ -1,4 +1,17 @@
 //! What the jobs of a scope, and their runners, know of it. Invariants Z1 to Z6 are in the head of [`mod@crate::api::scope`].
+//!
+//! It lies in the frame of the scope's call, which stays until `jobs` is down and the scope's owner has been woken (Z4).
+//!
+//! # Who may touch what
+//!
+//! | field | who, when |
+//! |---|---|
+//! | `fiber`, `owner`, `older`, `region` | written when the scope is opened; read by the owner's worker, by a job, and under the lock of the foreign stacks by a search for a cycle |
+//! | `jobs` | [`crate::state::jobs`]; the decrement that brings it down is a job's last access |
+//! | `stop` | any thread that stops the scope, once; read before each spawn |
+//! | `ended` | the owner, when the body is over |
+//! | `roots` | any thread, under its lock; only of a scope outside any request |
+//! | `failures`, `failed`, `skipped`, `dependents` | a job that ends, or that waits, before it is taken off the count; the owner, after the count is down, and when the body is over |
 
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
@@ -11,7 +24,6 @@ use crate::record::any::AnyRequest;
 use crate::record::arena;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
-use crate::record::no_suspend;
 use crate::state::jobs::Jobs;
 use crate::state::word::{FAILED, SEEN};
 
@@ -50,8 +62,8 @@ pub(crate) struct ScopeCore {
 unsafe impl Sync for ScopeCore {}
 
 impl ScopeCore {
-    pub(crate) fn new(fiber: &Fiber) -> ScopeCore {
-        let region = no_suspend::region(fiber);
+    /// A scope that is opened on `fiber`, which calls; in this region that must not suspend, if it is in one.
+    pub(crate) fn new(fiber: &Fiber, region: Option<NonNull<str>>) -> ScopeCore {
         // Outside any request the jobs are roots, which are kept. In a region a job is refused.
         let fast = fiber.request().is_some() && region.is_none();
         ScopeCore {
@@ -70,31 +82,27 @@ impl ScopeCore {
         }
     }
 
-    /// Counts a job that is about to be spawned. False: the spawn is to be looked after, by `spawned`.
-    ///
-    /// # Panics
-    ///
-    /// If the scope was opened in a region that must not suspend. Then the job is not counted.
+    /// Counts a job that is about to be spawned. False: the spawn is to be looked after, by `spawned`. An error is the name of the region that must not
+    /// suspend in which the scope was opened: then the job is not counted.
     #[inline(always)]
-    #[track_caller]
-    pub(crate) fn count_spawn(&self) -> bool {
+    pub(crate) fn count_spawn(&self) -> Result<bool, &str> {
         // SAFETY: JC2: the caller has the reference to the scope; the fiber is the current one.
         let fast = unsafe { self.jobs.count_fast(fiber::current().cast()) };
-        if !fast {
-            self.count_slowly();
+        match if fast { None } else { self.count_slowly() } {
+            None => Ok(fast),
+            Some(region) => Err(region),
         }
-        fast
     }
 
     #[cold]
     #[inline(never)]
-    #[track_caller]
-    fn count_slowly(&self) {
+    fn count_slowly(&self) -> Option<&str> {
         // SAFETY: the region's name lies in a frame below the scope's, which stays while the scope is open.
-        if let Some(region) = self.region.map(|region| unsafe { region.as_ref() }) {
-            no_suspend::refuse_job(region);
+        let region = self.region.map(|region| unsafe { region.as_ref() });
+        if region.is_none() {
+            self.jobs.count();
         }
-        self.jobs.count();
+        region
     }
 
     /// So many jobs are over, and nothing of them is left that may borrow. The caller's last access to the scope.

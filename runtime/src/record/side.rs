@@ -2,8 +2,21 @@
 //!
 //! Blocks are boxes. Where one is freed the thread keeps a few of them back for the next that is made there, since programs that
 //! name one request name many: an allocation and its end are a third of what a name costs.
+//!
+//! # Who may touch what
+//!
+//! | field | who, when |
+//! |---|---|
+//! | `name`, `location`, `due` | written before any other thread knows the header; constant then (`due` has atomic parts, [`crate::state::due`]) |
+//! | `failure` | written by the finisher before the terminal exchange; read by a thread that has seen the end |
+//! | `reason` | written under the word's lock before the mark, or by the claimer of an unstarted request; read by a thread that has seen the mark or the end |
+//! | `callbacks` | under the word's lock, or by the finisher (CB1, [`crate::schedule::callbacks`]) |
+//! | `held_by` | written under the word's lock while it is new; read under the lock while it is held (W15) |
+//! | `id`, `urgency`, `hint`, `skip` | any thread that has a count; they are atomic |
+//! | `children` | the owner of the arena that the children were made on, or under the lock of its families (N1) |
 
 use std::alloc::Layout;
+use std::any::Any;
 use std::borrow::Cow;
 use std::cell::{Cell, UnsafeCell};
 use std::mem;
@@ -20,7 +33,6 @@ use forebear_context::shim::atomic::AtomicU64;
 use crate::record::call_list::Callbacks;
 use crate::record::fiber;
 use crate::record::header::Header;
-use crate::schedule::held_back::Board;
 use crate::state::ancestor_walk::SkipLink;
 use crate::state::due::Due;
 use crate::state::shared_queue::{Hint, HintGroup};
@@ -28,6 +40,9 @@ use crate::state::slot::{Block, BlockSlot};
 
 /// The header's word for it.
 pub(crate) type SideSlot = BlockSlot<Side>;
+
+/// A count of what holds a request back. The scheduler knows of which type that is.
+pub(crate) type Holder = Arc<dyn Any + Send + Sync>;
 
 impl Block for Side {
     type Child = Header;
@@ -53,10 +68,10 @@ pub(crate) struct Side {
     /// The root key of the most urgent that waits for it; see [`crate::deadlock::urgency`].
     pub urgency: AtomicU64,
     /// What is to be called at the end; see [`crate::schedule::callbacks`].
-    pub callbacks: Callbacks,
+    pub callbacks: Callbacks<Header>,
     /// The pool that holds it back, or has. Written under the word's lock while it is new, read under the lock while it is
     /// held (W15).
-    pub held_by: UnsafeCell<Option<Arc<Board>>>,
+    pub held_by: UnsafeCell<Option<Holder>>,
     /// Its own deadline, not one that it has inherited. Written as `name`.
     pub due: Option<Due>,
     /// Where it stands among its like; see [`crate::state::shared_queue`]. The block is there from birth iff the header is `HINTED`.

@@ -13,10 +13,11 @@ use crate::record::cell::{self, Birth, Callable};
 use crate::record::children;
 use crate::record::fiber::Fiber;
 use crate::record::header::{ARM, Header, HeaderPlace, SHELTERED};
+use crate::schedule::worker::OnWorker;
 use crate::state::word::{LINK, QUEUED, SHIELDED, SUBMITTED};
 
 /// The callable of a node: runs the branch, which stores its own result.
-struct RunBranch(*const Branch);
+struct RunBranch(*const Branch<Header>);
 
 // SAFETY: AR1: the branch's frame stays; what it runs is `Send` by the bounds of `join`.
 unsafe impl Send for RunBranch {}
@@ -35,7 +36,11 @@ impl Callable<()> for RunBranch {
 /// # Safety
 ///
 /// AR1, AR3; M1 for `arena`.
-pub(crate) unsafe fn make_node(arena: &Arena, branch: &Branch, need_pages: u16) -> (u64, NonNull<Header>) {
+pub(crate) unsafe fn make_node(
+    arena: &Arena,
+    branch: &Branch<Header>,
+    need_pages: u16,
+) -> (u64, NonNull<Header>) {
     // SAFETY: AR3: the maker runs here.
     let lineage = match unsafe { branch.maker.as_ref() } {
         Some(maker) => children::child_of(maker),

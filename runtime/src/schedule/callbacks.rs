@@ -10,7 +10,7 @@
 //! Callbacks run on the finisher's thread with the request on top of the fiber, so `Request::current()` is the request,
 //! and they may wait, create and cancel. A subscriber to a request that is over calls the callback at once.
 //!
-//! For them, and for nobody else, the request has ended as they are told ([`life_for`](crate::record::call_list::life_for)): a wait for it answers at once. What
+//! For them, and for nobody else, the request has ended as they are told ([`life_here`](crate::record::header::Header::life_here)): a wait for it answers at once. What
 //! would have to wait for their own end, a `take`, or a wait by a request that they wait for, is circular.
 //!
 //! # Which are called
@@ -33,13 +33,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use crate::cancel;
-use crate::record::call_list::Calls;
-pub(crate) use crate::record::call_list::{Call, CallOn, CallWith};
+use crate::record::call_list;
+pub(crate) use crate::record::call_list::{CallOn, CallWith};
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{Header, NoValue};
-use crate::record::hooks;
+use crate::record::report;
+use crate::schedule::worker::OnWorker;
 use crate::schedule::{finish, run};
 use crate::state::word::{Bits, CANCELLED, FAILED, FINISHED, MARKED};
+
+/// A callback that has not been called.
+pub(crate) type Call = call_list::Call<Header>;
+/// Callbacks, first come first.
+type Calls = call_list::Calls<Header>;
 
 /// Subscribes, or calls on the spot if the request is over.
 ///
@@ -87,7 +93,7 @@ unsafe fn call_now(header: NonNull<Header>, call: Call, life: u64) {
         }
         _ => {
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(call))) {
-                hooks::aside_panicked(h, payload);
+                report::aside_panicked(h, payload);
             }
             return;
         }
@@ -123,7 +129,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
     };
     let call_aside = |call: Call, life: u64| {
         if let Err(payload) = call_contained(call, life) {
-            hooks::aside_panicked(h, payload);
+            report::aside_panicked(h, payload);
         }
     };
     run::on_top(header, || {

@@ -12,9 +12,10 @@ use forebear_context::switch::StackMemory;
 
 use crate::record::fiber::{self, Fiber, LEFT_PARKED, LEFT_UNWINDING};
 use crate::schedule::run;
-use crate::schedule::worker::{Next, Worker};
+use crate::schedule::worker::{Next, OnWorker, Worker};
+use crate::shared::going::Chain;
 use crate::shared::parked;
-use crate::stack::coroutine::{Chain, Coroutine};
+use crate::stack::coroutine::Coroutine;
 use crate::stack::lent::Lent;
 use crate::stack::slab::StackSlot;
 use crate::state::alarms::Standing;
@@ -34,7 +35,7 @@ impl Coroutine {
             Context::renew(context, &TABLE);
             // The loop runs destructors and callbacks of the user's, which may wait before the first request has begun here. A ready
             // fiber must have a key.
-            Fiber::renew(Fiber::behind(context), context.as_ptr(), worker, limit, LEAST_KEY);
+            Fiber::renew(Fiber::behind(context), context.as_ptr(), worker.as_ptr(), limit, LEAST_KEY);
             (&raw mut (*coroutine).link).write(AtomicPtr::new(ptr::null_mut()));
             (&raw mut (*coroutine).pending).write(Cell::new(ptr::null()));
             (&raw mut (*coroutine).slot).write(Cell::new(Some(slot)));
@@ -61,7 +62,7 @@ impl Coroutine {
     pub(crate) unsafe fn dismantle(this: NonNull<Coroutine>) -> Option<StackSlot> {
         // SAFETY: by contract.
         unsafe {
-            let worker = &*this.as_ref().fiber.worker;
+            let worker = &*this.as_ref().fiber.worker.cast::<Worker>();
             worker.shared().deadlines.dismiss(worker, &this.as_ref().alarm);
             this.as_ref().context.switch().reset();
             // K6.
@@ -87,7 +88,7 @@ unsafe fn body(context: NonNull<Context>) -> ! {
         coroutine.fiber.limit.set(crate::stack::thread_limit());
     }
     // SAFETY: K1: the worker outlives its coroutines.
-    let worker = unsafe { &*coroutine.fiber.worker };
+    let worker = unsafe { &*coroutine.fiber.worker.cast::<Worker>() };
     loop {
         if let Some(header) = NonNull::new(coroutine.pending.replace(ptr::null()).cast_mut()) {
             coroutine.begins_anew();
@@ -141,7 +142,7 @@ unsafe fn prepare(context: &Context, _deadline: Option<Instant>) -> Option<NonNu
     // SAFETY: this table is given to coroutines only.
     let coroutine = unsafe { Coroutine::of(NonNull::from(context)).as_ref() };
     // SAFETY: K1.
-    let worker = unsafe { &*coroutine.fiber.worker };
+    let worker = unsafe { &*coroutine.fiber.worker.cast::<Worker>() };
     // The wait has begun: its record in this stack's frames may stand in a list.
     let lent = Lent::to(|| "those who may end its wait");
     let next = worker.leave_parked(&coroutine.fiber);
@@ -212,8 +213,8 @@ unsafe fn let_go_on(coroutine: NonNull<Coroutine>) {
     // SAFETY: K3.
     let this = unsafe { coroutine.as_ref() };
     // SAFETY: K1.
-    let worker = unsafe { &*this.fiber.worker };
-    if fiber::get().is_some_and(|here| ptr::eq(here.worker, worker)) {
+    let worker = unsafe { &*this.fiber.worker.cast::<Worker>() };
+    if fiber::get().is_some_and(|here| worker.owns(here)) {
         worker.make_ready(NonNull::from(&this.fiber));
     } else {
         Chain::of(coroutine, worker).send();

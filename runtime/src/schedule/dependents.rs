@@ -5,10 +5,6 @@
 //! A submitter works by a loop: to set up the edges of one dependent may be to submit what it is after, which may be a dependent in its turn. So a
 //! chain of any length needs no stack.
 
-mod run;
-
-pub(crate) use self::run::run_dependencies;
-
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Listeners, WaitNode};
@@ -24,6 +20,9 @@ use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, HINTED, Header, HeaderPlace, OWN_STACK, ROOT};
 use crate::schedule::held_back;
 use crate::schedule::submit;
+use crate::schedule::worker::OnWorker;
+use crate::shared::OfRuntime;
+use crate::shared::worker::OnRecord;
 use crate::state::attention::SHUT;
 use crate::state::open;
 use crate::state::word::{HELD, NEW, PRIVATE, SUBMITTED};
@@ -192,7 +191,7 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
     if let Some(scope) = unsafe { h.scope.get().as_ref() } {
         scope.note_dependent();
     }
-    let here = fiber::get().and_then(Fiber::worker);
+    let here = fiber::get().and_then(Fiber::worker_record);
     // SAFETY: AF2: by the submitter.
     let record = unsafe { DependentRecord::of(header) };
     // SAFETY: the header's provenance is the whole cell's.

@@ -61,9 +61,10 @@ use crate::foreign;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::record::no_suspend;
-use crate::schedule::held_back;
-use crate::shared::Shared;
+use crate::schedule::admission;
+use crate::schedule::worker::{HasWorkers, OnWorker};
 use crate::shared::driven::Seat;
+use crate::shared::{OfRuntime, Shared};
 
 /// A foreign thread is about to deal with the request: if its runtime has no threads of its own, the thread will drive it.
 ///
@@ -72,7 +73,7 @@ use crate::shared::driven::Seat;
 /// The caller has a count of the request.
 pub(crate) unsafe fn meet(h: &Header) {
     // SAFETY: M3.
-    if let Some(shared) = unsafe { h.arena.get().as_ref() }.map(crate::record::arena::Arena::shared)
+    if let Some(shared) = unsafe { h.arena.get().as_ref() }.map(OfRuntime::shared)
         && shared.driven.is_some()
         && !shared.is_over()
     {
@@ -82,7 +83,7 @@ pub(crate) unsafe fn meet(h: &Header) {
 
 /// A foreign thread enters the runtime.
 pub(crate) fn enter(shared: &Arc<Shared>, fiber: &Fiber) {
-    if shared.driven.is_some() && fiber.worker().is_none() {
+    if shared.driven.is_some() && !fiber.has_worker() {
         foreign::arena_for(shared);
         foreign::seat(shared);
     }
@@ -134,10 +135,10 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>) -> bool {
     }
     let (seats, lacking) = foreign::seats();
     // Also after a nudge: this is called until the wait is over.
-    cancel::attend(fiber);
+    cancel::read_messages(fiber);
     if !seats.is_empty() {
         loop {
-            cancel::attend(fiber);
+            cancel::read_messages(fiber);
             let over = !context.is_waiting() || deadline.is_some_and(|at| at <= time::now());
             if seats[0].worker().step_late(fiber) {
                 continue;
@@ -148,7 +149,7 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>) -> bool {
             }
             // A step of each, by turns.
             if seats.iter().filter(|seat| seat.worker().step(fiber)).count() > 0
-                || held_back::unstick()
+                || admission::unstick()
                 || seats.iter().any(Seat::pass_time)
             {
                 continue;
@@ -165,7 +166,7 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>) -> bool {
             let _ = unsafe { ForeignContext::block(context, deadline.into_iter().chain(looks).min()) };
         }
     } else {
-        held_back::unstick();
+        admission::unstick();
         if let Some(driven) = lacking.as_ref().and_then(|shared| shared.driven.as_ref()) {
             // SAFETY: by contract.
             return unsafe { driven.block_for_seat(context, deadline) };

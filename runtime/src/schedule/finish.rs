@@ -59,10 +59,12 @@ use crate::record::cell;
 use crate::record::children;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{DELIVERED, Header, LIMITED, NoValue};
-use crate::record::hooks;
+use crate::record::report;
 use crate::record::scope_core::ScopeCore;
 use crate::schedule::callbacks;
 use crate::schedule::dependents;
+use crate::schedule::worker::OnWorker;
+use crate::shared::OfRuntime;
 use crate::state::due::Due;
 use crate::state::word::{Bits, CANCELLED, FAILED, FINISHED, LocalStep, MARKED, SEEN, WAITERS, outcome};
 
@@ -248,7 +250,7 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
                     && !before.has(SEEN)
                 {
                     // SAFETY: M3: the finisher's arena keeps the record, and this one is the header's.
-                    hooks::unseen_failure(
+                    report::unseen_failure(
                         unsafe { arena.as_ref() }.map(|arena| &arena.shared().hooks),
                         &failure,
                     );
@@ -445,7 +447,7 @@ pub(crate) unsafe fn set_failure(h: &Header, ending: NoValue) {
     let born_at = h.side().and_then(|side| side.location).map(SourceLocation::from);
     let failure = match ending {
         NoValue::Error(error) => Failure::from_error(error, name, born_at),
-        NoValue::Panic(payload) => Failure::from_panic(payload, name, hooks::take_location().or(born_at)),
+        NoValue::Panic(payload) => Failure::from_panic(payload, name, report::take_location().or(born_at)),
     };
     // SAFETY: by contract.
     unsafe { *h.side_or_new().failure.get() = Some(failure) };

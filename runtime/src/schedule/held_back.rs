@@ -52,13 +52,13 @@ use forebear_context::context::Context;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use forebear_context::shim::{Arc, Mutex, MutexGuard, mutant};
 
-use crate::cancel::{self, Marked};
 use crate::deadlock::foreign_stacks;
 use crate::record::any::AnyRequest;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, Header};
 use crate::record::scope_core::ScopeCore;
-use crate::schedule::submit;
+use crate::record::side::Holder;
+use crate::shared::worker::OnRecord;
 use crate::state::word::{self, HELD};
 
 /// The pools that somebody has asked for a member, and that were full.
@@ -85,24 +85,6 @@ pub(crate) struct Released {
     pub held: Vec<AnyRequest>,
     /// The others.
     pub others: Vec<AnyRequest>,
-}
-
-impl Released {
-    /// Lets go of those that the pool held back: who wants them finds them as if they had not been included. Runs no user code that could wait for
-    /// another of them: those that would be refused are added to `marked`.
-    pub(crate) fn let_go(self, marked: &mut Marked) {
-        let wanted: Vec<_> =
-            self.held.into_iter().filter(|request| !request.header().word().let_go()).collect();
-        for request in &wanted {
-            if let Some(came) = cancel::mark_if_refused(request.header()) {
-                marked.add(request.clone(), came);
-            }
-        }
-        for request in wanted {
-            // SAFETY: HB2: its admission is owed; the handle has a link of its own.
-            unsafe { submit::admit(request.raw()) };
-        }
-    }
 }
 
 /// See the module head.
@@ -161,7 +143,7 @@ pub(crate) fn will_end(request: &AnyRequest) -> bool {
             }
             let mut waits = false;
             if let Some(fiber) = NonNull::new(h.fiber.load(Ordering::Acquire)) {
-                let here = fiber::get().and_then(Fiber::worker);
+                let here = fiber::get().and_then(Fiber::worker_record);
                 foreign_stacks::with_holder(here, Fiber::context_at(fiber), |stack| {
                     waits = stack.is_waiting()
                 });
@@ -183,7 +165,8 @@ pub(crate) const NO_POOL: *const Board = ptr::dangling();
 /// W15: the caller has the word's lock, and it is held back.
 pub(crate) unsafe fn holder(h: &Header) -> *const Board {
     // SAFETY: by contract.
-    h.side().map_or(NO_POOL, |side| unsafe { &*side.held_by.get() }.as_ref().map_or(NO_POOL, Arc::as_ptr))
+    let holder = h.side().and_then(|side| unsafe { &*side.held_by.get() }.as_ref());
+    holder.map_or(NO_POOL, |holder| Arc::as_ptr(holder).cast())
 }
 
 /// Whether `h` is a completion that nobody has completed: held back by no pool, and not for the sake of what it is after.
@@ -205,29 +188,12 @@ fn held_by(h: &Header) -> Option<*const Board> {
     holder
 }
 
-/// `asker`, which this is called on, is about to wait for a request that is held back. Answers the pool that was
-/// asked, as by [`holder`].
+/// `asker`, which this is called on, is about to wait for a request that is held back. Answers the pool that was asked, as by [`holder`], and what is
+/// admitted by that: the caller owes its admission (HB2).
 ///
 /// # Safety
 ///
 /// The caller has a count of the request.
-#[cold]
-#[inline(never)]
-pub(crate) unsafe fn want(asker: &Fiber, header: NonNull<Header>) -> *const Board {
-    // SAFETY: by contract.
-    let (board, admitted) = unsafe { ask_for(asker, header) };
-    if let Some(request) = admitted {
-        // SAFETY: HB2.
-        unsafe { submit::admit(request.raw()) };
-    }
-    board
-}
-
-/// The same, and what is admitted by that is answered: the caller owes its admission (HB2).
-///
-/// # Safety
-///
-/// As [`want`].
 pub(crate) unsafe fn ask_for(asker: &Fiber, header: NonNull<Header>) -> (*const Board, Option<AnyRequest>) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
@@ -239,7 +205,9 @@ pub(crate) unsafe fn ask_for(asker: &Fiber, header: NonNull<Header>) -> (*const 
         _ => None,
     };
     h.word().unlock(|bits| bits);
-    let Some(board) = board else { return (if held { NO_POOL } else { ptr::null() }, None) };
+    let Some(board) = board.and_then(|holder| Arc::downcast::<Board>(holder).ok()) else {
+        return (if held { NO_POOL } else { ptr::null() }, None);
+    };
     let listed = mutant!("asked_and_not_listed", None::<bool>, board.with_admission(|_| board.is_asked()));
     if listed == Some(false) {
         let mut pools = lock_pools();
@@ -265,34 +233,9 @@ pub(crate) unsafe fn ask_for(asker: &Fiber, header: NonNull<Header>) -> (*const 
 /// # Safety
 ///
 /// W15: the caller has the word's lock, and it is held back. What is answered is dropped without the lock.
-pub(crate) unsafe fn forget_holder(h: &Header) -> Option<Arc<Board>> {
+pub(crate) unsafe fn forget_holder(h: &Header) -> Option<Holder> {
     // SAFETY: by contract.
     h.side().and_then(|side| unsafe { &mut *side.held_by.get() }.take())
-}
-
-/// Nothing more goes on here: a worker has found nothing to do, or a foreign thread is about to block. True: something has
-/// been admitted.
-#[inline]
-pub(crate) fn unstick() -> bool {
-    ASKED.fetch_add(0, Ordering::AcqRel) != 0 && unstick_all()
-}
-
-#[cold]
-#[inline(never)]
-fn unstick_all() -> bool {
-    let mut any = false;
-    let pools = lock_pools().clone();
-    for board in pools {
-        // SAFETY: HB1: by `with_admission`.
-        let admitted =
-            board.with_admission(|admission| unsafe { admission.run.as_ref() }.unstick(admission)).flatten();
-        if let Some(request) = admitted {
-            any = true;
-            // SAFETY: HB2.
-            unsafe { submit::admit(request.raw()) };
-        }
-    }
-    any
 }
 
 /// Closes the admission of `board`: its run is about to go.
@@ -314,6 +257,23 @@ pub(crate) struct HeldPools(MutexGuard<'static, Vec<Arc<Board>>>);
 /// Holds the list over a fork.
 pub(crate) fn hold() -> HeldPools {
     HeldPools(lock_pools())
+}
+
+/// Whether any pool was asked, and was full. See *The race* in the module head.
+#[inline]
+pub(crate) fn is_any_asked() -> bool {
+    ASKED.fetch_add(0, Ordering::AcqRel) != 0
+}
+
+/// Those pools.
+pub(crate) fn asked_pools() -> Vec<Arc<Board>> {
+    lock_pools().clone()
+}
+
+/// Nothing more goes on here: what the pool admits for that. The caller owes its admission (HB2).
+pub(crate) fn unstick(board: &Board) -> Option<AnyRequest> {
+    // SAFETY: HB1: by `with_admission`.
+    board.with_admission(|admission| unsafe { admission.run.as_ref() }.unstick(admission)).flatten()
 }
 
 /// In a forked child: those who waited for these pools are not there, and the child's own threads use their stacks again.
@@ -370,7 +330,7 @@ mod tests {
         }
         let is_looked_at = || {
             let before = run.0.load(Ordering::Relaxed);
-            unstick();
+            crate::schedule::admission::unstick();
             run.0.load(Ordering::Relaxed) != before
         };
         assert!(is_looked_at());

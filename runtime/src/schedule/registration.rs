@@ -19,10 +19,10 @@ use crate::deadlock::urgency;
 use crate::foreign;
 use crate::record::any::AnyRequest;
 use crate::record::fiber::Fiber;
-use crate::record::fiber::is_unwinding;
 use crate::record::header::Header;
 use crate::schedule::wait::{Approach, How, Missed, Near};
 use crate::shared::Shared;
+use crate::shared::worker::{OnRecord, is_unwinding};
 use crate::state::listener::{Listener, Notice};
 
 /// See the module head.
@@ -96,7 +96,7 @@ impl<N: Notice> Registration<N> {
             self.key = key;
             self.listener = Some(listener);
             // SAFETY: U2: RG1.
-            unsafe { urgency::raise(fiber.worker(), header, key) };
+            unsafe { urgency::raise(fiber.worker_record(), header, key) };
             return RegisterResult::Entered(shared, outside);
         }
     }
@@ -138,7 +138,7 @@ impl<N: Notice> Registration<N> {
             // SAFETY: LI1: taken out just now.
             unsafe { Listener::delisted(&listener) };
             // SAFETY: U2: RG1.
-            unsafe { urgency::leave(fiber.and_then(Fiber::worker), header, self.key) };
+            unsafe { urgency::leave(fiber.and_then(Fiber::worker_record), header, self.key) };
         }
         Some(listener)
     }

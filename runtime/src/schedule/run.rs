@@ -12,6 +12,8 @@ use crate::record::arena::{self, Arena};
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::schedule::finish::{end_sole, fail, finish};
+use crate::schedule::worker::OnWorker;
+use crate::shared::OfRuntime;
 
 /// Runs a request from a queue, on a fiber that has nothing on top.
 ///
@@ -118,9 +120,10 @@ pub(crate) fn on_top(header: NonNull<Header>, f: impl FnOnce()) {
     h.fiber.store(ptr::from_ref(fiber).cast_mut(), Ordering::Release);
     let below = fiber.request.replace(header.as_ptr());
     // There the fast ways, which take an arena for the worker's, must be off.
-    let keeps = worker.is_some() || fiber.worker().is_none();
+    let keeps = worker.is_some() || !fiber.has_worker();
     let arena = fiber.arena.replace(if keeps { arena } else { ptr::null() });
-    let entered = fiber.entered.replace(if worker.is_some() { ptr::null() } else { &*shared });
+    let entered =
+        fiber.entered.replace(if worker.is_some() { ptr::null() } else { shared.record_ptr().as_ptr() });
     f();
     fiber.entered.set(entered);
     fiber.arena.set(arena);

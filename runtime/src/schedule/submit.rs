@@ -14,8 +14,9 @@ use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, DETACHED, HINTED, Header, HeaderPlace, OWN_STACK, ROOT};
 use crate::schedule::dependents;
 use crate::schedule::driver;
-use crate::schedule::worker::Worker;
-use crate::shared::Shared;
+use crate::schedule::worker::{OnWorker, Worker};
+use crate::shared::worker::OnRecord;
+use crate::shared::{OfRuntime, Shared};
 use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
 use crate::state::word::{LocalStep, NEW, PRIVATE, SUBMITTED};
 
@@ -176,7 +177,7 @@ fn entered(worker: &Worker, h: &Header) {
         worker.settle_raid();
     }
     // SAFETY: the caller has a count of the request.
-    if attention & SHUT != 0 && unsafe { worker.refuse_spawned(NonNull::from(h)) } {
+    if attention & SHUT != 0 && unsafe { cancel::refuse_spawned(worker, NonNull::from(h)) } {
         return;
     }
     if attention & HUNGRY != 0 {
@@ -288,7 +289,7 @@ pub(crate) unsafe fn admit(header: NonNull<Header>) {
         // SAFETY: by contract; the entry's link is ours.
         None => unsafe { enter_roots(header) },
     }
-    let (key, here) = (h.urgency(), crate::record::fiber::get().and_then(Fiber::worker));
+    let (key, here) = (h.urgency(), crate::record::fiber::get().and_then(Fiber::worker_record));
     if key < h.lineage.key() {
         // Those who waited meanwhile raised it, which nobody could see.
         // SAFETY: U2: the caller's count.
@@ -317,7 +318,7 @@ pub(crate) unsafe fn push_root(header: NonNull<Header>) {
 /// As [`push_root`].
 #[inline]
 pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>) {
-    if crate::record::fiber::get().is_none_or(|fiber| fiber.worker().is_none()) {
+    if crate::record::fiber::get().is_none_or(|fiber| !fiber.has_worker()) {
         shared.check_process();
     }
     if shared.driven.is_some() {

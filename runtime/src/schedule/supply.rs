@@ -8,9 +8,9 @@ use forebear_context::shim::atomic::Ordering;
 use forebear_pool::{Signals, Supply};
 
 use crate::cancel;
-use crate::deadlock::foreign_stacks;
+use crate::deadlock::{foreign_stacks, urgency};
 use crate::record::arena;
-use crate::schedule::worker::Next;
+use crate::schedule::worker::{HasWorkers, Next};
 use crate::shared::Shared;
 
 impl Shared {
@@ -25,7 +25,7 @@ impl Shared {
         self.deadlines.close();
         for worker in self.workers() {
             // What was left for a worker that had gone: all its requests are over.
-            worker.follow_raises();
+            urgency::follow_raises(worker);
             for shared_queue in [&worker.post.shared_queue, &worker.post.held] {
                 while let Some(entry) = shared_queue.pop(NO_KEY) {
                     // SAFETY: E1: the entry's link.
@@ -76,8 +76,8 @@ impl Supply for Shared {
     fn more(&self, worker: usize) -> bool {
         self.injector.key() != NO_KEY
             || self.workers()[worker].post.shared_queue.key() != NO_KEY
-            || self.others(worker).any(|other| other.post.shared_queue.key() != NO_KEY)
-            || self.workers().iter().any(|worker| worker.post.held.key() != NO_KEY)
+            || self.other_records(worker).any(|other| other.post.shared_queue.key() != NO_KEY)
+            || self.worker_records().iter().any(|worker| worker.post.held.key() != NO_KEY)
             || self.workers()[worker].wants_a_watch()
     }
 

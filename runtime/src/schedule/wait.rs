@@ -23,21 +23,22 @@ use crate::deadlock::cycle;
 use crate::deadlock::urgency;
 use crate::foreign;
 use crate::record::callback;
-use crate::record::fiber::is_unwinding;
 use crate::record::fiber::{self, Fiber, LEFT_PARKED};
 use crate::record::header::Header;
 use crate::record::no_suspend;
-use crate::schedule::worker::Worker;
-use crate::shared::Shared;
+use crate::schedule::worker::{OnWorker, Worker};
 use crate::shared::parked;
+use crate::shared::worker::{OnRecord, is_unwinding};
+use crate::shared::{OfRuntime, Shared};
 use crate::state::set::Core;
 use crate::state::word::{Bits, CANCELLED, FAILED, WAITERS};
 use crate::time::deadlines::park_until;
 
 mod approach;
+mod dependencies;
 mod lend;
 
-pub(crate) use self::approach::{Approach, How, Missed, Near, try_run};
+pub(crate) use self::approach::{Approach, How, Missed, Near};
 use self::lend::run_own;
 pub(crate) use self::lend::{nothing_forbids, run_here};
 
@@ -146,7 +147,7 @@ pub(crate) unsafe fn until_over_on(header: NonNull<Header>, terms: Terms<'_>) ->
             return Ok(());
         }
         // SAFETY: the node was written, and is this frame's.
-        if let Some(answer) = unsafe { left(fiber, header, node.assume_init_ref(), ticket, cause) } {
+        if let Some(answer) = unsafe { leave_list(fiber, header, node.assume_init_ref(), ticket, cause) } {
             return answer;
         }
         // Woken for the sake of a message that does not concern this wait.
@@ -160,14 +161,14 @@ pub(crate) unsafe fn until_over_on(header: NonNull<Header>, terms: Terms<'_>) ->
 /// As [`cancel::leave`], unless the cause is [`Cause::Woken`].
 #[cold]
 #[inline(never)]
-unsafe fn left(
+unsafe fn leave_list(
     fiber: &Fiber,
     header: NonNull<Header>,
     node: &WaitNode,
     ticket: Ticket,
     cause: Cause,
 ) -> Option<Result<(), WaitError>> {
-    cancel::attend(fiber);
+    cancel::read_messages(fiber);
     let cycle = if cause == Cause::Circular { cycle::take_cycle(fiber.context(), ticket) } else { None };
     let cancelled = cancel::is_cancelled_here(fiber) && !is_unwinding(fiber);
     if cause == Cause::Woken {
@@ -180,7 +181,7 @@ unsafe fn left(
     let over = unsafe { cancel::leave(header, node, asks) }.is_err();
     if !over {
         // SAFETY: U2: the caller's count.
-        unsafe { urgency::leave(fiber.worker(), header, fiber.urgency.load(Ordering::Relaxed)) };
+        unsafe { urgency::leave(fiber.worker_record(), header, fiber.urgency.load(Ordering::Relaxed)) };
     }
     match cause {
         _ if cancelled => Some(Err(WaitError::Cancelled)),
@@ -283,7 +284,7 @@ pub(crate) unsafe fn prepare<'a>(
         }
         if !terms.watches {
             // SAFETY: U2: the caller's count.
-            unsafe { urgency::raise(fiber.worker(), header, fiber.urgency.load(Ordering::Relaxed)) };
+            unsafe { urgency::raise(fiber.worker_record(), header, fiber.urgency.load(Ordering::Relaxed)) };
         }
         if outside && let Some(worker) = fiber.worker() {
             // A foreign thread does this when it blocks.

@@ -2,11 +2,12 @@
 //!
 //! # Vocabulary
 //!
-//! * **ready**: suspended fibers of this worker that may go on ([`crate::schedule::ready`]).
+//! * **ready**: suspended fibers of this worker that may go on ([`crate::stack::ready`]).
 //! * **private**: unstarted requests that were made here and nobody else can see ([`crate::record::private_queue`]).
 //! * **shared queue**: unstarted requests that this worker has published; anybody may take them ([`crate::state::shared_queue`]).
 //! * **roots**: the runtime's shared queue for what comes from outside.
-//! * **post**: the part that others touch: attention word, mailbox, shared queue, and two keys: of what the worker runs, and of
+//! * **record**: what the layers below know of a worker ([`WorkerRecord`]); a [`Worker`] begins with it, and adds what the scheduler alone knows.
+//! * **post**: the part of the record that others touch: attention word, mailbox, shared queue, and two keys: of what the worker runs, and of
 //!   the best that it keeps private.
 //!
 //! # Choosing
@@ -36,14 +37,16 @@
 //!
 //! # Invariants
 //!
-//! * **V1** All fields but `post` are touched by the worker's own thread, except that others read the private queue ([`crate::state::raid`]).
+//! * **V1** All fields are touched by the worker's own thread alone, but for those of the record of which its head says otherwise.
 //! * **V2** What is taken from a queue is claimed before it runs; what was claimed elsewhere is stale whose link
 //!   is released.
 //! * **V3** A thread that makes work visible to others notifies afterwards, and a worker looks once more between saying that it sleeps
 //!   and sleeping (`pool/src/signals/README.md`).
 
 use std::cell::{Cell, UnsafeCell};
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
+use std::time::Instant;
 
 use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
@@ -55,47 +58,43 @@ mod alarm;
 mod coroutines;
 mod driven;
 mod hold;
+mod idle;
 mod marks;
 mod own_jobs;
 mod patience;
-mod post;
 mod publish;
 mod quiet;
 mod raids;
 mod steal;
 mod suspend;
 mod unwinding;
+mod view;
 
-use self::coroutines::Idle;
 pub(crate) use self::driven::{Driver, settle_stuck};
 use self::hold::Hold;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use self::hold::tests::after_the_claim;
+use self::idle::Idle;
 use self::patience::Patience;
-pub(crate) use self::post::{Post, Raised};
 use self::quiet::Quiet;
-use self::raids::RaidWatch;
+pub(crate) use self::view::{HasWorkers, OnWorker};
 
 use crate::deadlock::urgency;
-use crate::record::arena::{self, Arena};
+use crate::record::arena;
 use crate::record::children;
 use crate::record::counter::Counter;
-use crate::record::drop_queue::DropQueues;
-use crate::record::fiber::{self, Fiber};
+use crate::record::fiber::{self, Fiber, WorkerPtr};
 use crate::record::header::Header;
-use crate::record::private_queue::PrivateQueue;
 use crate::record::scope_core::ScopeCore;
-use crate::record::side::Side;
-use crate::schedule::held_back;
-use crate::schedule::ready::Ready;
+use crate::schedule::admission;
+use crate::shared::worker::WorkerRecord;
+use crate::shared::workers::Workers;
 use crate::shared::{Best, Looks, Shared};
 use crate::stack::coroutine::Coroutine;
 use crate::stack::slab::StackSlot;
-use crate::state::alarms::Standing;
-use crate::state::attention::{Attention, DRIVEN, HOLDS, HUNGRY};
+use crate::state::attention::{HOLDS, HUNGRY};
 use crate::time::coarse;
 use crate::time::deadlines::wake_exactly;
-use crate::time::estimated_clock::EstimatedClock;
 
 /// More than this is not worth keeping.
 const LARGEST_HAND: usize = 256;
@@ -121,14 +120,10 @@ pub(crate) enum Next {
 unsafe impl Send for Next {}
 
 /// See the module head.
+#[repr(C)]
 pub(crate) struct Worker {
-    pub index: usize,
-    /// What a request is guaranteed unless it asks otherwise, in pages: the runtime's, close at hand.
-    pub need_pages: u16,
-    shared: *const Shared,
-    arena: Cell<*const Arena>,
-    pub list: PrivateQueue,
-    ready: UnsafeCell<Ready>,
+    /// What the layers below know of it (WR1).
+    record: WorkerRecord,
     idle: UnsafeCell<Idle>,
     /// The engine's side of this worker; set when its thread begins.
     engine: AtomicPtr<forebear_pool::Worker<Shared>>,
@@ -140,8 +135,6 @@ pub(crate) struct Worker {
     /// What is on its way to a shared queue: memory that is used again.
     hand: Cell<Vec<(u64, NonNull<Header>)>>,
     looks: Looks,
-    /// What `post.running` holds.
-    running: Cell<u64>,
     /// What `post.private` holds.
     private: Cell<u64>,
     /// Requests that ran on a waiter's stack.
@@ -156,64 +149,48 @@ pub(crate) struct Worker {
     pub sleeps: Counter,
     patience: Patience,
     quiet: Quiet,
-    watch: RaidWatch,
+    /// Since when it sleeps with a tick, and watches (`schedule/worker/raids.rs`).
+    watches_since: Cell<Option<Instant>>,
     hold: Hold,
-    /// See `schedule/worker/alarm.rs`.
-    alarm: Cell<u32>,
-    /// Where the entry for the deadlines of the requests made here stands ([`crate::time::deadlines`]); touched under the lock of its shard.
-    pub limit_alarm: Standing,
     /// How often a wait has asked whether there are deadlines.
     limit_looks: Cell<u32>,
-    /// What others may not end, since user code may run then; for the loop.
-    aside: UnsafeCell<Vec<NonNull<Header>>>,
-    /// What stacks of this worker have put off to the end of a destructor; for the loop if they wait there.
-    pub put_off: DropQueues,
-    /// Nothing of the user's may be dropped: the worker is in the middle of something. See `schedule/worker/marks.rs`.
-    holds: Cell<bool>,
-    /// What the loop is to drop.
-    #[allow(clippy::vec_box, reason = "they are on their way to where boxes go")]
-    late: UnsafeCell<Vec<Box<Side>>>,
-    /// What the loop is to warn of.
-    warning: Cell<Option<String>>,
-    warns: Cell<bool>,
-    /// Cancelled requests that have started here and are not over.
-    marked: Cell<usize>,
-    /// Fibers that stand still in the middle of an unwind.
-    left_unwinding: Cell<usize>,
-    /// It has aborted what is on it, since the runtime is shut down.
-    swept: Cell<bool>,
     /// Jobs of one scope that are over and not taken off its count yet.
     jobs: Cell<(*const ScopeCore, i64)>,
     /// How many choices that should not always fall out the same were made here.
     pub turns: Cell<u64>,
-    /// What time it is, for time-outs that begin here.
-    pub estimated_clock: EstimatedClock,
     /// When it read the clock last, for waits that begin here ([`crate::time::coarse`]).
     tick: Cell<u64>,
     /// Who drives it, if it has no thread of its own.
     pub driver: Option<Box<Driver>>,
-    pub post: Post,
 }
 
-// SAFETY: V1: others touch `post` only, which is made for it.
+// SAFETY: V1: others touch parts of the record only, which are made for it, and read the counters.
 unsafe impl Sync for Worker {}
 // SAFETY: the record moves once, before its thread begins.
 unsafe impl Send for Worker {}
 
+impl Deref for Worker {
+    type Target = WorkerRecord;
+
+    #[inline(always)]
+    fn deref(&self) -> &WorkerRecord {
+        &self.record
+    }
+}
+
 impl Worker {
-    /// The record of worker number `index`, one of so many.
-    pub(crate) fn new(index: usize, of: usize, shared: &Arc<Shared>) -> Worker {
-        let attention = Attention::new();
-        if shared.driven.is_some() {
-            attention.raise(DRIVEN);
-        }
+    /// Makes the workers of a runtime, so many.
+    pub(crate) fn all_of(shared: &Arc<Shared>, many: usize) {
+        let workers = (0..many).map(|index| Worker::new(index, many, shared)).collect();
+        // SAFETY: WR1: a worker begins with its record.
+        shared.set_workers(unsafe { Workers::new::<Worker>(workers) });
+    }
+
+    /// Worker number `index`, one of so many.
+    fn new(index: usize, of: usize, shared: &Arc<Shared>) -> Worker {
         Worker {
-            index,
-            need_pages: shared.default_need,
-            shared: Arc::as_ptr(shared),
-            arena: Cell::new(shared.depot.open_for(shared, index as u32).as_ptr()),
-            list: PrivateQueue::new(),
-            ready: UnsafeCell::default(),
+            // SAFETY: WR1: here.
+            record: unsafe { WorkerRecord::new(index, shared) },
             idle: UnsafeCell::default(),
             engine: AtomicPtr::new(ptr::null_mut()),
             busy_coroutines: Cell::new(0),
@@ -221,36 +198,39 @@ impl Worker {
             batch: Cell::new(1),
             hand: Cell::default(),
             looks: Looks::default(),
-            running: Cell::new(NO_KEY),
             private: Cell::new(NO_KEY),
             direct: Counter::default(),
-            turns: Cell::new(0),
-            estimated_clock: EstimatedClock::new(shared.deadlines.estimates()),
-            tick: Cell::new(0),
             started: Counter::default(),
             published: Counter::default(),
             steals: Counter::default(),
             sleeps: Counter::default(),
             patience: Patience::default(),
             quiet: Quiet::default(),
-            watch: RaidWatch::default(),
+            watches_since: Cell::new(None),
             hold: Hold::new(of > 1 && shared.driven.is_none()),
-            alarm: Cell::new(0),
-            limit_alarm: Standing::default(),
             limit_looks: Cell::new(0),
-            aside: UnsafeCell::default(),
-            put_off: DropQueues::new(),
-            holds: Cell::new(false),
-            late: UnsafeCell::default(),
-            warning: Cell::new(None),
-            warns: Cell::new(false),
-            marked: Cell::new(0),
-            left_unwinding: Cell::new(0),
-            swept: Cell::new(false),
             jobs: Cell::new((ptr::null(), 0)),
+            turns: Cell::new(0),
+            tick: Cell::new(0),
             driver: shared.driven.as_ref().map(|driven| Box::new(Driver::new(driven))),
-            post: Post::new(attention, shared.groups.shared_queue(index)),
         }
+    }
+
+    /// Its address, which is its record's (WR1).
+    #[inline(always)]
+    pub(crate) fn as_ptr(&self) -> WorkerPtr {
+        ptr::from_ref(self).cast()
+    }
+
+    /// The worker of this record.
+    pub(crate) fn of(record: &WorkerRecord) -> &Worker {
+        &record.shared().workers()[record.index]
+    }
+
+    /// Whether `fiber` is a stack of this worker.
+    #[inline(always)]
+    pub(crate) fn owns(&self, fiber: &Fiber) -> bool {
+        fiber.worker == self.as_ptr()
     }
 
     /// Takes the stack that the worker begins on. Before its thread starts.
@@ -264,27 +244,6 @@ impl Worker {
         self.shared().slab.give_back(self.first.take());
     }
 
-    /// The runtime's record.
-    #[inline(always)]
-    pub(crate) fn shared(&self) -> &Shared {
-        // SAFETY: the record holds its workers.
-        unsafe { &*self.shared }
-    }
-
-    /// Where this worker's requests are made.
-    #[inline(always)]
-    pub(crate) fn arena(&self) -> &Arena {
-        // SAFETY: M3; arenas stay until the record goes.
-        unsafe { &*self.arena.get() }
-    }
-
-    #[allow(clippy::mut_from_ref, reason = "V1, and no caller keeps it over another call")]
-    #[inline(always)]
-    pub(super) fn ready(&self) -> &mut Ready {
-        // SAFETY: V1; every use ends before the next begins.
-        unsafe { &mut *self.ready.get() }
-    }
-
     /// The engine's side of this worker. On its thread.
     fn engine(&self) -> &forebear_pool::Worker<Shared> {
         // SAFETY: V1; set by `drive`, whose frame is below all that runs on this thread.
@@ -296,7 +255,7 @@ impl Worker {
         self.engine.store(ptr::from_ref(engine).cast_mut(), Ordering::Relaxed);
         wake_exactly();
         self.note_time();
-        self.post.show_current(Some(fiber::here()));
+        self.post.show_current(Some(fiber::current_slot()));
         let Some(first) = self.first.take() else { unreachable!("taken when the runtime was built") };
         self.busy_coroutines.set(1);
         let mut next = Some(Coroutine::build(first, self));
@@ -336,7 +295,7 @@ impl Worker {
         let scope = front.scope.get();
         if !self.post.mailbox.is_empty()
             || self.ready().len() != 0
-            || self.running.get() != key
+            || self.running() != key
             || self.shared().best_published(self.index, &self.looks, key) < key
             || !(self.jobs.get().0.is_null() || ptr::eq(self.jobs.get().0, scope))
             || !front.place.touch(|| self.post.attention.get() == 0)
@@ -392,7 +351,7 @@ impl Worker {
         self.note_private();
         fence(Ordering::Release);
         self.set_running(NO_KEY);
-        held_back::unstick();
+        admission::unstick();
         let engine = self.engine();
         let next = engine.idle();
         engine.set_state(WorkerState::Running);
@@ -551,14 +510,6 @@ impl Worker {
     /// Reads the clock, for waits that begin here.
     pub(crate) fn note_time(&self) {
         self.tick.set(coarse::now(self.shared()));
-    }
-
-    #[inline(always)]
-    fn set_running(&self, key: u64) {
-        if self.running.get() != key {
-            self.running.set(key);
-            self.post.running.store(key, Ordering::Relaxed);
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::cancel;
 use crate::record::fiber;
 use crate::record::no_suspend;
 use crate::schedule::driver;
+use crate::schedule::worker::OnWorker;
 
 /// Lets everything else that is ready on this worker go first.
 ///

@@ -34,8 +34,9 @@ use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 
 use super::Shared;
+use super::worker::WorkerRecord;
 use crate::record::header::Header;
-use crate::schedule::worker::Worker;
+use crate::state::ORDERED;
 use crate::state::attention::HUNGRY;
 use crate::state::shared_queue::{KeyGroup, SharedQueue};
 
@@ -103,7 +104,7 @@ impl Looks {
 /// The best that a picker has seen so far, and the worker in whose shared queue it stands, if that is another's.
 pub(crate) struct Best<'a> {
     pub key: u64,
-    pub victim: Option<&'a Worker>,
+    pub victim: Option<&'a WorkerRecord>,
     /// If there is no victim: of what was seen of others nothing stands between the best and this.
     pub next: u64,
 }
@@ -111,7 +112,7 @@ pub(crate) struct Best<'a> {
 impl<'a> Best<'a> {
     /// Compares with what `other` has, and tells it if it keeps something better private.
     #[inline(always)]
-    pub(crate) fn compare(&mut self, other: &'a Worker) {
+    pub(crate) fn compare(&mut self, other: &'a WorkerRecord) {
         let (theirs, private) = (other.post.shared_queue.key(), other.post.private.load(Ordering::Relaxed));
         if theirs < self.key {
             self.key = theirs;
@@ -135,14 +136,14 @@ impl Shared {
     /// worker that keeps something older private is notified here as there: otherwise a worker with many children of one root never would notify it.
     #[inline(always)]
     pub(crate) fn best_published(&self, index: usize, looks: &Looks, mine: u64) -> u64 {
-        if !super::ORDERED {
+        if !ORDERED {
             return NO_KEY;
         }
-        let (mut best, workers) = (self.injector.key(), self.workers());
+        let (mut best, workers) = (self.injector.key(), self.worker_records());
         if workers.len() > MEMBERS {
             return best.min(self.best_of_groups(index, looks, mine));
         }
-        for other in workers {
+        for other in workers.iter() {
             if other.index != index {
                 best = best.min(other.post.shared_queue.key());
                 if other.post.private.load(Ordering::Relaxed) < mine {
@@ -172,31 +173,30 @@ impl Shared {
     /// Worker `index` compares with the others.
     #[inline(always)]
     pub(crate) fn look<'a>(&'a self, index: usize, looks: &Looks, best: &mut Best<'a>) {
-        if !super::ORDERED {
+        if !ORDERED {
             return;
         }
-        if self.workers().len() > MEMBERS {
+        if self.worker_records().len() > MEMBERS {
             return self.look_by_groups(index, looks, best);
         }
-        self.others(index).for_each(|other| best.compare(other));
+        self.other_records(index).for_each(|other| best.compare(other));
     }
 
     #[inline(never)]
     fn look_by_groups<'a>(&'a self, index: usize, looks: &Looks, best: &mut Best<'a>) {
         if !looks.by_words() {
             looks.left.set(FULL_EVERY - 1);
-            self.others(index).for_each(|other| best.compare(other));
+            self.other_records(index).for_each(|other| best.compare(other));
             return;
         }
-        let (groups, workers) = (&self.groups.0, self.workers());
+        let (groups, workers) = (&self.groups.0, self.worker_records());
         for number in looks.groups_in_turn(index, groups.len()) {
             let (group, first) = (&groups[number], number * MEMBERS);
-            let members = &workers[first..workers.len().min(first + MEMBERS)];
+            let members = workers.range(first, first + MEMBERS);
             let seen = group.key();
             if seen < best.key {
                 // Of equals everybody sees another one first.
-                let (before, behind) = members.split_at((index % MEMBERS).min(members.len()));
-                let others = behind.iter().chain(before).filter(|other| other.index != index);
+                let others = members.iter_from(index % MEMBERS).filter(|other| other.index != index);
                 others.for_each(|other| best.compare(other));
                 let keys = || members.iter().map(|member| member.post.shared_queue.key());
                 group.mend(seen, || keys().min().unwrap_or(NO_KEY));

@@ -4,24 +4,28 @@
 //! hold a count. The stacks go earlier: when the last handle has gone and the threads are joined.
 
 use std::any::Any;
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::{OnceLock, Weak};
 
+use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use forebear_pool::Signals;
 
-use crate::record::arena::Depot;
+use crate::record::arena::{Arena, Depot};
 use crate::record::header::Header;
 use crate::record::hooks::Hooks;
-use crate::schedule::worker::Worker;
+use crate::record::runtime::{Counts, RuntimeRecord};
 use crate::shared::driven::Driven;
 use crate::shared::ending::Ending;
 use crate::shared::futures::Futures;
 use crate::shared::generation::Generation;
 use crate::shared::late_end::{LateEnd, LateStep};
 use crate::shared::survey::Survey;
+use crate::shared::worker::WorkerRecord;
+use crate::shared::workers::{WorkerRecords, Workers};
 use crate::stack::Class;
 use crate::stack::slab::Slab;
 use crate::state::attention::{LIMITS, OLDER};
@@ -34,19 +38,23 @@ pub(crate) mod driven;
 pub(crate) mod ending;
 pub(crate) mod futures;
 pub(crate) mod generation;
+pub(crate) mod going;
 pub(crate) mod late_end;
 mod looks;
 pub(crate) mod parked;
+pub(crate) mod post;
 pub(crate) mod survey;
 pub(crate) mod thread;
+pub(crate) mod worker;
+pub(crate) mod workers;
 
 pub(crate) use self::looks::{Best, Groups, Looks};
 
 /// See the module head.
 pub(crate) struct Shared {
+    /// What the records need of it.
+    record: RuntimeRecord,
     pub name: String,
-    pub depot: Depot,
-    pub signals: Signals,
     pub injector: Injector<Header>,
     /// The words that the workers' shared queues share, if there are many.
     pub groups: Groups,
@@ -60,7 +68,7 @@ pub(crate) struct Shared {
     pub visits: Visits,
     /// The waiters from outside by a future.
     pub futures: Futures,
-    workers: OnceLock<Box<[Worker]>>,
+    workers: OnceLock<Workers>,
     /// There are no worker threads: other threads drive its workers, which are seats then.
     pub driven: Option<Driven>,
     /// Workers whose loop has not ended.
@@ -83,7 +91,6 @@ pub(crate) struct Shared {
     pub shut_down: AtomicUsize,
     /// Stacks that were abandoned.
     pub left_behind: AtomicUsize,
-    pub hooks: Hooks,
     /// Whether it has been said what a wait in an unwind may do.
     pub warned_of_unwind: AtomicBool,
     /// How many workers block in a destructor that a panic runs; see `schedule/worker/unwinding.rs`.
@@ -93,9 +100,6 @@ pub(crate) struct Shared {
     /// The handle that users hold, so that the current runtime can be asked for.
     pub handle: OnceLock<Weak<dyn Any + Send + Sync>>,
 }
-
-/// Whether work is chosen by order. The bench `order` alone builds without, to show what order costs.
-pub(crate) const ORDERED: bool = !cfg!(forebear_unordered);
 
 // SAFETY: the link is `next`, which is the shared queue's while the header is on its way through the inbox (H3); the root key
 // does not change once the header is shared (LN2).
@@ -133,22 +137,31 @@ pub(crate) struct Settings {
     pub calls: Calls,
 }
 
-/// What a worker answers to a dump. Only the thread that asked knows its type.
-pub(crate) type DumpAnswer = Box<dyn Any + Send>;
-
 /// What the runtime's own threads call of the layers above the scheduler.
 #[derive(Clone, Copy)]
 pub(crate) struct Calls {
     /// Answers those who have asked this worker for a dump. On the worker's thread.
-    pub answer_dumps: fn(&Worker),
+    pub answer_dumps: fn(&WorkerRecord),
+    /// Puts what the seeded mode has drawn and not begun into the worker's shared queue again, where a sweep finds it.
+    pub put_back_drawn: fn(&WorkerRecord),
+    /// The calling thread has taken this seat.
+    pub sit_down: fn(&WorkerRecord) -> Result<(), StackError>,
     /// The end has been waited for long enough: says for whom, and does what the setting asks for.
     pub settle_late: fn(&Shared) -> LateStep,
 }
 
 impl Shared {
-    /// The record of a runtime whose threads have yet to be started.
+    /// The record of a runtime whose workers have yet to be made.
     pub(crate) fn new(settings: Settings) -> Arc<Shared> {
-        let shared = Arc::new(Shared {
+        let is_driven = settings.driven.is_some();
+        Arc::new(Shared {
+            record: RuntimeRecord {
+                depot: Depot::default(),
+                signals: Signals::new(settings.workers),
+                hooks: settings.hooks,
+                is_driven,
+                counts: Counts { take: take_count, give_back: give_back_count },
+            },
             deadlines: Deadlines::new(
                 settings.time,
                 &settings.name,
@@ -158,8 +171,6 @@ impl Shared {
             name: settings.name,
             ending: Ending::new(if settings.driven.is_some() { 0 } else { settings.workers }),
             born: Generation::now(),
-            depot: Depot::default(),
-            signals: Signals::new(settings.workers),
             injector: Injector::new(),
             groups: Groups::new(settings.workers),
             slab: Slab::new(settings.max_stacks),
@@ -179,28 +190,27 @@ impl Shared {
             over_bound: AtomicU64::new(0),
             shut_down: AtomicUsize::new(0),
             left_behind: AtomicUsize::new(0),
-            hooks: settings.hooks,
             warned_of_unwind: AtomicBool::new(false),
             blocked_unwinding: AtomicUsize::new(0),
             calls: settings.calls,
             handle: OnceLock::new(),
-        });
-        let workers =
-            (0..settings.workers).map(|index| Worker::new(index, settings.workers, &shared)).collect();
-        // Just made: nobody else can have set it.
-        let _ = shared.workers.set(workers);
-        shared
+        })
+    }
+
+    /// It has these workers. Once, before any other thread knows it.
+    pub(crate) fn set_workers(&self, workers: Workers) {
+        let _ = self.workers.set(workers);
     }
 
     /// All workers.
     #[inline(always)]
-    pub(crate) fn workers(&self) -> &[Worker] {
-        self.workers.get().map_or(&[], |workers| workers)
+    pub(crate) fn worker_records(&self) -> WorkerRecords<'_> {
+        self.workers.get().map_or(WorkerRecords::NONE, Workers::records)
     }
 
     /// How many threads of its own it has.
     pub(crate) fn threads(&self) -> usize {
-        if self.driven.is_some() { 0 } else { self.workers().len() }
+        if self.driven.is_some() { 0 } else { self.worker_records().len() }
     }
 
     /// Says that there is something for worker number `index`. After it is visible.
@@ -219,7 +229,7 @@ impl Shared {
     /// The caller has a count of the request, and a link which it gives away (T4).
     #[inline]
     pub(crate) unsafe fn arm_due(&self, header: NonNull<Header>, due: &Due) {
-        let all = || self.workers().iter().for_each(|worker| worker.post.attention.insist(LIMITS));
+        let all = || self.worker_records().iter().for_each(|worker| worker.post.attention.insist(LIMITS));
         // SAFETY: by contract.
         if !unsafe { self.deadlines.arm_due(header, due, all) } {
             self.deadline_came();
@@ -237,9 +247,8 @@ impl Shared {
 
     /// All workers but number `index`.
     #[inline(always)]
-    pub(crate) fn others(&self, index: usize) -> impl Iterator<Item = &Worker> {
-        let (before, after) = self.workers().split_at(index);
-        after.iter().skip(1).chain(before)
+    pub(crate) fn other_records(&self, index: usize) -> impl Iterator<Item = &WorkerRecord> {
+        self.worker_records().iter_from(index).skip(1)
     }
 
     /// Whether no worker will look again.
@@ -295,8 +304,8 @@ impl Shared {
 
     /// Tells the worker that runs the youngest root, if that is younger than `key`.
     fn raise_older(&self, key: u64) {
-        let mut youngest: Option<(u64, &Worker)> = None;
-        for worker in self.workers() {
+        let mut youngest: Option<(u64, &WorkerRecord)> = None;
+        for worker in self.worker_records().iter() {
             let running = worker.post.running.load(Ordering::Relaxed);
             if running == NO_KEY {
                 // It looks for work, and will find this.
@@ -339,23 +348,91 @@ impl Shared {
     /// Whether something has not ended that was submitted: a snapshot.
     pub(crate) fn has_work(&self) -> bool {
         // What a worker runs it takes down after it has told how many coroutines are in use.
-        let busy = |worker: &Worker| {
+        let busy = |worker: &WorkerRecord| {
             let running = worker.post.running.load(Ordering::Acquire) != NO_KEY;
             running || worker.post.busy.load(Ordering::Relaxed) > 1 || !worker.post.mailbox.is_empty()
         };
-        self.ending.has_foreign() || self.has_unstarted() || self.workers().iter().any(busy)
+        self.ending.has_foreign() || self.has_unstarted() || self.worker_records().iter().any(busy)
     }
 
     /// Whether something has not started that was submitted: a snapshot.
     pub(crate) fn has_unstarted(&self) -> bool {
         // What was claimed elsewhere may stand there still.
         let unstarted = |header: &Header| header.word().load().is_unstarted();
-        let shown = |worker: &Worker| {
+        let shown = |worker: &WorkerRecord| {
             worker.post.shared_queue.any(unstarted)
                 || worker.post.held.any(unstarted)
                 || worker.post.private.load(Ordering::Relaxed) != NO_KEY
         };
-        self.injector.any(unstarted) || self.workers().iter().any(shown)
+        self.injector.any(unstarted) || self.worker_records().iter().any(shown)
+    }
+}
+
+impl Deref for Shared {
+    type Target = RuntimeRecord;
+
+    #[inline(always)]
+    fn deref(&self) -> &RuntimeRecord {
+        &self.record
+    }
+}
+
+impl Shared {
+    /// The part of it that the records know, from which all of it may be reached (RR1).
+    #[inline(always)]
+    pub(crate) fn record_ptr(&self) -> NonNull<RuntimeRecord> {
+        // SAFETY: a field's address.
+        unsafe { NonNull::from(self).byte_add(std::mem::offset_of!(Shared, record)).cast() }
+    }
+
+    /// The runtime of a part that the records know; none of null.
+    ///
+    /// # Safety
+    ///
+    /// The runtime's record is there for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn of_ptr<'a>(record: *const RuntimeRecord) -> Option<&'a Shared> {
+        // SAFETY: RR1, by contract.
+        NonNull::new(record.cast_mut()).map(|record| unsafe { whole(record).as_ref() })
+    }
+}
+
+/// # Safety
+///
+/// RR1.
+#[inline(always)]
+unsafe fn whole(record: NonNull<RuntimeRecord>) -> NonNull<Shared> {
+    // SAFETY: by contract.
+    unsafe { record.byte_sub(std::mem::offset_of!(Shared, record)).cast() }
+}
+
+/// # Safety
+///
+/// As [`Counts::take`].
+unsafe fn take_count(record: NonNull<RuntimeRecord>) {
+    // SAFETY: by contract; records are made by `new`, in an `Arc`.
+    unsafe { Arc::increment_strong_count(whole(record).as_ptr()) };
+}
+
+/// # Safety
+///
+/// As [`Counts::give_back`].
+unsafe fn give_back_count(record: NonNull<RuntimeRecord>) {
+    // SAFETY: as above.
+    unsafe { Arc::decrement_strong_count(whole(record).as_ptr()) };
+}
+
+/// Of an arena: its runtime.
+pub(crate) trait OfRuntime {
+    /// The runtime it is a part of. Valid while the arena has an owner or headers (M3).
+    fn shared(&self) -> &Shared;
+}
+
+impl OfRuntime for Arena {
+    #[inline(always)]
+    fn shared(&self) -> &Shared {
+        // SAFETY: RR1; M3.
+        unsafe { whole(self.runtime_ptr()).as_ref() }
     }
 }
 

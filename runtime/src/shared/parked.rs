@@ -26,8 +26,8 @@ use forebear_context::shim::{Mutex, MutexGuard};
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::record::scope_core::ScopeCore;
-use crate::shared::Shared;
 use crate::shared::ending::Stage;
+use crate::shared::{OfRuntime, Shared};
 use crate::stack::coroutine;
 
 struct Parked {
@@ -87,7 +87,7 @@ fn awaited(context: &Context) -> Option<&Shared> {
 pub(crate) fn enter(fiber: &Fiber) -> bool {
     let context = fiber.context();
     let thread = match context.waits_for().0 {
-        Reason::Scope | Reason::Pool if fiber.worker().is_none() => {
+        Reason::Scope | Reason::Pool if !fiber.has_worker() => {
             Some(std::thread::current().name().unwrap_or("unnamed").to_owned())
         }
         _ => None,

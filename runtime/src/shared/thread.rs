@@ -1,5 +1,15 @@
 //! What a foreign thread has: its fiber, an arena in each runtime that it deals with, its seats. [`crate::foreign`] makes and settles them, and gives
 //! them back.
+//!
+//! # Who may touch what
+//!
+//! | field | who, when |
+//! |---|---|
+//! | all of [`Foreign`] | the thread itself; it is a thread-local. No borrow of `arenas`, `seats` or `late` lasts while code of the user's runs |
+//! | `ForeignFiber::context` | wakers, by the invariants of [`forebear_context::context`] |
+//! | `ForeignFiber::fiber` | the thread itself; others as [`crate::deadlock::foreign_stacks`] says |
+//! | `ForeignFiber::name` | written when the thread first meets a runtime; read by any thread under the lock of the foreign stacks |
+//! | `ForeignFiber::waits` | the thread itself |
 
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
@@ -9,10 +19,10 @@ use forebear_context::shim::Arc;
 
 use crate::record::arena::Arena;
 use crate::record::fiber::{self, Fiber};
-use crate::record::hooks;
+use crate::record::report;
 use crate::record::side::{self, Side};
-use crate::shared::Shared;
 use crate::shared::driven::Seat;
+use crate::shared::{OfRuntime, Shared};
 
 #[repr(C)]
 pub(crate) struct ForeignFiber {
@@ -118,7 +128,7 @@ pub(crate) fn context() -> Option<NonNull<Context>> {
 /// user's may run: a wait that began there would take the place of the one that has begun.
 pub(crate) fn is_in_a_wait() -> bool {
     // SAFETY: a fiber without a worker is a foreign thread's, and this is its thread.
-    fiber::get().is_some_and(|fiber| fiber.worker().is_none() && unsafe { of(fiber.context()) }.waits.get())
+    fiber::get().is_some_and(|fiber| !fiber.has_worker() && unsafe { of(fiber.context()) }.waits.get())
 }
 
 /// What the driver is to drop, and must not on the stack that it is called on ([`is_in_a_wait`]). It goes on a coroutine of the thread's seat, or
@@ -138,7 +148,7 @@ pub(crate) fn outside_a_wait(end: impl FnOnce() + Send + 'static) {
     }
     let thread = std::thread::Builder::new().name("forebear end".into()); // not modelled: it ends what nobody else touches
     if let Err(error) = thread.spawn(end) {
-        hooks::die(&format_args!(
+        report::die(&format_args!(
             "no thread could be started for a request that must end while its thread waits: {error}"
         ));
     }

@@ -39,8 +39,9 @@ use crate::record::header::Header;
 use crate::stack::slab::StackSlot;
 use crate::state::alarms::Standing;
 
-mod going;
-pub(crate) use self::going::{Chain, Going};
+mod list;
+
+pub(crate) use self::list::CoroutineList;
 
 /// See the module head.
 #[repr(C)]

@@ -7,7 +7,7 @@
 //!
 //! `docs/loans.md` lists all places where something is lent.
 
-use crate::record::hooks;
+use crate::record::report;
 
 /// Ends the process if it is dropped by an unwind. It costs nothing else.
 #[must_use = "it guards what comes after it"]
@@ -30,6 +30,6 @@ impl<W: Fn() -> &'static str> Lent<W> {
 impl<W: Fn() -> &'static str> Drop for Lent<W> {
     #[cold]
     fn drop(&mut self) {
-        hooks::die(&format_args!("a panic would leave a frame that is lent to {}", (self.0)()));
+        report::die(&format_args!("a panic would leave a frame that is lent to {}", (self.0)()));
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod coroutine;
 pub(crate) mod lent;
 pub(crate) mod overflow;
 pub(crate) mod prefetch;
+pub(crate) mod ready;
 pub(crate) mod slab;
 
 /// Bytes at the low end of a slot that fault when touched: three pages, since foreign code without stack probes may

@@ -100,7 +100,7 @@ unsafe extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, con
     // SAFETY: the kernel gives a valid record.
     let at = unsafe { (*info).si_addr() } as usize;
     if let Some(fiber) = fiber::get()
-        && fiber.worker().is_some()
+        && fiber.has_worker()
     {
         let limit = fiber.limit.get();
         if (limit - GUARD..limit).contains(&at) {

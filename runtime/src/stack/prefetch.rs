@@ -14,8 +14,8 @@
 //!
 //! | who | early | later |
 //! | --- | --- | --- |
-//! | the ready queue, for the next that it gives out ([`crate::schedule::ready`]) | `top` | [`whole`] |
-//! | a thread that ends the waits of many coroutines ([`Going`](crate::stack::coroutine::Going)) | `page` | [`control`], and `whole` for its own |
+//! | the ready queue, for the next that it gives out ([`crate::stack::ready`]) | `top` | [`whole`] |
+//! | a thread that ends the waits of many coroutines ([`Going`](crate::shared::going::Going)) | `page` | [`control`], and `whole` for its own |
 //! | a cancel that spreads to many (`cancel/spread.rs`) | [`header`], `top` | [`waiting`] |
 //! | a cancel of one request that is its worker's own | | [`left`] |
 //! | a worker that gives coroutines back | | `control` |

@@ -11,6 +11,8 @@ pub mod asymmetric;
 pub mod attention;
 pub mod biased;
 pub mod due;
+#[cfg(not(loom))]
+pub(crate) mod estimated_clock;
 pub mod inquiry;
 pub mod jobs;
 pub mod listener;
@@ -25,3 +27,6 @@ pub mod stack_registry;
 pub mod trim_watch;
 pub mod visits;
 pub mod word;
+
+/// Whether work is chosen by order. The bench `order` alone builds without, to show what order costs.
+pub(crate) const ORDERED: bool = !cfg!(forebear_unordered);

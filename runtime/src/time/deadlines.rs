@@ -95,12 +95,12 @@ use forebear_context::shim::{Arc, Mutex, time};
 
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
-use crate::schedule::worker::Worker;
 use crate::shared::driven::Driven;
+use crate::shared::worker::{OnRecord, WorkerRecord};
 use crate::stack::coroutine;
 use crate::state::alarms::{Shards, Standing};
 use crate::state::due::Due;
-use crate::time::estimated_clock;
+use crate::state::estimated_clock;
 
 mod firing;
 mod inner;
@@ -192,21 +192,21 @@ impl Deadlines {
         self.0.now()
     }
 
-    /// Whether its workers may estimate what time it is ([`crate::time::estimated_clock`]).
+    /// Whether its workers may estimate what time it is ([`crate::state::estimated_clock`]).
     pub(crate) fn estimates(&self) -> bool {
         self.0.estimates
     }
 
     /// The instant `timeout` from now, or very soon after that; `None` if it is too far off to be told, which means never.
     pub(crate) fn after(&self, timeout: Duration) -> Option<Instant> {
-        match fiber::get().and_then(Fiber::worker) {
+        match fiber::get().and_then(Fiber::worker_record) {
             Some(worker) if ptr::eq(&worker.shared().deadlines, self) => self.after_on(worker, timeout),
             _ => deadline_after(self.now(), timeout),
         }
     }
 
     /// The same on a worker of its runtime.
-    pub(crate) fn after_on(&self, worker: &Worker, timeout: Duration) -> Option<Instant> {
+    pub(crate) fn after_on(&self, worker: &WorkerRecord, timeout: Duration) -> Option<Instant> {
         let now = match timeout < estimated_clock::SHORT {
             // None, perhaps: then it is over when it begins.
             true => self.now(),
@@ -245,7 +245,7 @@ impl Deadlines {
     #[inline(always)]
     pub(crate) unsafe fn arm_own(
         &self,
-        worker: &Worker,
+        worker: &WorkerRecord,
         at: Instant,
         context: &Context,
         ticket: Ticket,
@@ -276,7 +276,7 @@ impl Deadlines {
     ///
     /// On the worker's thread, and this is the worker's runtime.
     #[inline(always)]
-    pub(crate) unsafe fn put_to_rest(&self, worker: &Worker, context: &Context, alarm: Alarm) -> bool {
+    pub(crate) unsafe fn put_to_rest(&self, worker: &WorkerRecord, context: &Context, alarm: Alarm) -> bool {
         if !self.0.by_workers || alarm.number == 0 {
             return self.disarm(context, alarm);
         }
@@ -293,7 +293,7 @@ impl Deadlines {
     ///
     /// On the worker's thread, and this is the worker's runtime.
     #[inline]
-    pub(crate) unsafe fn dismiss(&self, worker: &Worker, standing: &Standing) {
+    pub(crate) unsafe fn dismiss(&self, worker: &WorkerRecord, standing: &Standing) {
         if standing.is_some() {
             // SAFETY: by contract.
             unsafe { self.0.shards.dismiss(worker.index, standing) };
@@ -440,7 +440,7 @@ impl Deadlines {
     /// As [`arm`](Self::arm); on the context's own stack.
     #[inline(always)]
     unsafe fn keep_for(&self, at: Instant, context: &Context, ticket: Ticket) -> Alarm {
-        let foreign = fiber::get().and_then(Fiber::worker).is_none();
+        let foreign = fiber::get().is_none_or(|fiber| !fiber.has_worker());
         if foreign && self.0.clock.is_none() {
             let left = at.saturating_duration_since(time::now());
             Alarm { number: 0, own: deadline_after(time::now(), left) }

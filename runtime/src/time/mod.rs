@@ -2,4 +2,3 @@
 
 pub(crate) mod coarse;
 pub(crate) mod deadlines;
-pub(crate) mod estimated_clock;

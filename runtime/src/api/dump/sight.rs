@@ -41,9 +41,9 @@ use crate::record::arena::Arena;
 use crate::record::dependents;
 use crate::record::fiber::Fiber;
 use crate::record::header::{ARM, Header};
-use crate::schedule::worker::Worker;
-use crate::shared::Shared;
+use crate::schedule::worker::{HasWorkers, Worker};
 use crate::shared::parked;
+use crate::shared::{OfRuntime, Shared};
 use crate::state::word::{self, LOCAL, LocalStep, MARKED};
 use crate::time::coarse;
 
@@ -428,7 +428,7 @@ pub(super) fn see_shared_queues(shared: &Shared, out: &mut Vec<Seen>) {
     };
     let link = std::cell::RefCell::new(&mut link);
     shared.injector.any(|h| (link.borrow_mut())(h));
-    for worker in shared.workers() {
+    for worker in shared.worker_records().iter() {
         worker.post.shared_queue.any(|h| (link.borrow_mut())(h));
         worker.post.held.any(|h| (link.borrow_mut())(h));
     }

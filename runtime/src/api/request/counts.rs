@@ -11,7 +11,9 @@ use crate::record::arena;
 use crate::record::cell;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{Header, HeaderPlace};
-use crate::record::hooks;
+use crate::record::report;
+use crate::schedule::worker::OnWorker;
+use crate::shared::OfRuntime;
 use crate::state::word::{Bits, FAILED, FINISHED, HANDLE, HandleDrop, LOCAL, LocalStep, SEEN, SPAWNED};
 
 impl<T> Clone for Request<T> {
@@ -138,7 +140,7 @@ unsafe fn drop_last(header: NonNull<Header>, last: HandleDrop) {
             && h.scope.get().is_null()
             && let Some(failure) = h.failure()
         {
-            hooks::unseen_failure(h.arena.get().as_ref().map(|arena| &arena.shared().hooks), failure);
+            report::unseen_failure(h.arena.get().as_ref().map(|arena| &arena.shared().hooks), failure);
         }
         cell::drop_value_contained(header);
         if last == HandleDrop::TerminalAlone || h.word().release_link() {

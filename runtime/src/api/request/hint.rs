@@ -3,6 +3,7 @@
 use super::Request;
 use crate::api::any::AnyRequest;
 use crate::record::header::Header;
+use crate::shared::OfRuntime;
 
 impl<T> Request<T> {
     /// Gives a request another [`order_hint`](crate::RequestBuilder::order_hint), and answers whether it had not been started yet, so that the

@@ -6,14 +6,17 @@ use forebear_context::error::Error;
 use forebear_context::shim::Arc;
 
 use super::Request;
-use crate::api::builder::{RequestBuilder, create};
+use crate::api::builder::RequestBuilder;
+use crate::api::builder::make::create;
 use crate::api::origin::{self, Origin, Rank};
 use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
 use crate::record::children;
 use crate::record::fiber;
 use crate::record::header::{Header, HeaderPlace};
 use crate::schedule::submit;
+use crate::schedule::worker::OnWorker;
 use crate::shared::Shared;
+use crate::shared::worker::OnRecord;
 use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
 use crate::state::word::{self, HANDLE, SPAWNED};
 
@@ -106,7 +109,7 @@ pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Reque
 
 /// # Safety
 ///
-/// As for [`make`](crate::api::builder::make).
+/// As for [`make`](crate::api::builder::make::make).
 #[inline(always)]
 unsafe fn spawn_small<T, C: Callable<T>>(
     callable: C,
@@ -163,7 +166,7 @@ unsafe fn spawn_small_of<T, C: Callable<T>>(shared: &Arc<Shared>, callable: C) -
     // A fiber without an arena has entered another runtime.
     let inside = fiber::get().is_some_and(|fiber| {
         !fiber.arena.get().is_null()
-            && fiber.worker().is_some_and(|worker| ptr::eq(worker.shared(), &**shared))
+            && fiber.worker_record().is_some_and(|worker| ptr::eq(worker.shared(), &**shared))
     });
     if inside {
         // SAFETY: by contract.
@@ -175,7 +178,7 @@ unsafe fn spawn_small_of<T, C: Callable<T>>(shared: &Arc<Shared>, callable: C) -
 
 /// # Safety
 ///
-/// As for [`make`](crate::api::builder::make).
+/// As for [`make`](crate::api::builder::make::make).
 #[cold]
 #[inline(never)]
 unsafe fn spawn_outside<T, C: Callable<T>>(

@@ -14,6 +14,7 @@ use crate::record::fiber;
 use crate::record::header::{Header, NoValue};
 use crate::schedule::finish;
 use crate::schedule::wait;
+use crate::schedule::worker::{OnWorker, Worker};
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED};
 use crate::state::word::{Bits, FINISHED, HANDLE};
 
@@ -62,7 +63,7 @@ impl<T> Request<T> {
             // SAFETY: as above: a fiber never changes its thread, a request never its fiber, nor a fiber its worker.
             let (fiber, worker) = unsafe {
                 let fiber = &*fiber::current();
-                (fiber, &*fiber.worker)
+                (fiber, &*fiber.worker.cast::<Worker>())
             };
             fiber.request.set(below);
             if ending.is_none()

@@ -15,9 +15,11 @@ use crate::api::dump;
 use crate::api::runtime::fork;
 use crate::deadlock::foreign_stacks;
 use crate::foreign;
-use crate::record::hooks::{self, Hooks};
-use crate::record::reclaim;
-use crate::schedule::worker::Worker;
+use crate::record::hooks::Hooks;
+use crate::record::readers;
+use crate::record::report;
+use crate::schedule::above;
+use crate::schedule::worker::{HasWorkers, Worker};
 use crate::shared::driven::Driven;
 use crate::shared::ending;
 use crate::shared::{Calls, Settings, Shared};
@@ -425,10 +427,11 @@ impl RuntimeBuilder {
         // The slot is a class above the guarantee, so that a few waiters can lend each other their stacks; what asks for
         // the smallest gets the smallest.
         let default_class = stack::class_for(need).ok_or_else(too_large)?;
-        hooks::wrap_panic_hook();
+        report::wrap_panic_hook();
         overflow::install();
         fork::install();
-        reclaim::settle_who_pays();
+        readers::settle_who_pays();
+        above::provide();
         let shared = Shared::new(Settings {
             name: self.name.clone(),
             workers,
@@ -441,8 +444,14 @@ impl RuntimeBuilder {
             hooks: self.hooks,
             time,
             driven,
-            calls: Calls { answer_dumps: dump::answer_all, settle_late },
+            calls: Calls {
+                answer_dumps: dump::answer_all,
+                put_back_drawn: |record| Worker::of(record).put_back_drawn(),
+                sit_down: |record| Worker::of(record).sit_down(),
+                settle_late,
+            },
         });
+        Worker::all_of(&shared, workers);
         foreign_stacks::register_runtime(&shared);
         foreign::provide();
         if shared.driven.is_some() {

@@ -67,11 +67,12 @@ use crate::foreign;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
 use crate::record::no_suspend;
-use crate::shared::Shared;
 use crate::shared::driven::Seat;
 use crate::shared::ending::Stage;
 use crate::shared::late_end::QUIET;
 use crate::shared::parked;
+use crate::shared::worker::OnRecord;
+use crate::shared::{OfRuntime, Shared};
 use crate::time::deadlines::park_until;
 
 /// Code that has not ended though its runtime was shut down: a request that has started; a scope in a foreign thread that waits
@@ -344,7 +345,7 @@ impl Runtime {
 
 /// Whether a request of the runtime, which it would have to wait for, runs on `fiber`.
 pub(super) fn is_inside(fiber: &Fiber, shared: &Shared) -> bool {
-    if fiber.worker().is_some_and(|worker| std::ptr::eq(worker.shared(), shared)) {
+    if fiber.worker_record().is_some_and(|worker| std::ptr::eq(worker.shared(), shared)) {
         return true;
     }
     let mut at: Option<&Header> = fiber.request();
@@ -366,7 +367,7 @@ pub(super) fn is_inside(fiber: &Fiber, shared: &Shared) -> bool {
 /// others. Only on a thread that may drive.
 fn drive_within(shared: &Arc<Shared>, grace: Duration) {
     let until = shared.deadlines.after(grace);
-    let Some(fiber) = foreign::fiber().filter(|fiber| fiber.worker().is_none()) else { return };
+    let Some(fiber) = foreign::fiber().filter(|fiber| !fiber.has_worker()) else { return };
     let Some(index) = foreign::seat(shared) else { return };
     loop {
         // Looked for before what is ready runs: who was woken by a deadline that is gone is ready by then (T3).
@@ -388,8 +389,8 @@ fn drive_within(shared: &Arc<Shared>, grace: Duration) {
 fn drive(shared: &Arc<Shared>, fiber: &Fiber, index: usize) -> bool {
     let seat = Seat { shared: shared.clone(), index };
     let worker = seat.worker();
-    cancel::attend(fiber);
-    worker.attend_messages();
+    cancel::read_messages(fiber);
+    cancel::attend_messages(worker);
     let mut ran = false;
     while worker.step(fiber) || seat.stirs(fiber) {
         ran = true;
@@ -519,7 +520,7 @@ impl Shared {
 
     /// Has everybody look whether there is something to abort.
     fn stir(&self) {
-        for worker in self.workers() {
+        for worker in self.worker_records().iter() {
             worker.stir_up();
             self.wake(worker.index);
         }

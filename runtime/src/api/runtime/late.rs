@@ -8,7 +8,7 @@ use forebear_pool::Engine;
 use super::{RuntimeHandle, laggards};
 use crate::cancel;
 use crate::record::fiber;
-use crate::record::hooks;
+use crate::record::report;
 use crate::schedule::driver;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
@@ -58,7 +58,7 @@ pub(super) fn say_who_is_left(shared: &Shared, what: &str, advice: &str) {
     if left.is_empty() {
         left.push("a thread that runs a request of it".to_owned());
     }
-    hooks::warn(&shared.hooks, &format!("{what}: {}. {advice}", left.join(", ")));
+    report::warn(&shared.hooks, &format!("{what}: {}. {advice}", left.join(", ")));
 }
 
 /// Waits until the threads of all workers have exited. False: some never may, and stay.
@@ -94,7 +94,7 @@ impl Drop for RuntimeHandle {
             return driver::handle_gone(&self.shared);
         }
         let waits_elsewhere = self.is_on_a_worker()
-            || fiber::get().is_some_and(|fiber| fiber.worker().is_some() || fiber.request().is_some());
+            || fiber::get().is_some_and(|fiber| fiber.has_worker() || fiber.request().is_some());
         let Some(engine) = self.engine.take() else { return };
         if self.shared.is_inherited() {
             // The threads are in the parent; so may be those that hold its locks.
@@ -114,7 +114,7 @@ impl Drop for RuntimeHandle {
                 "the last handle of runtime '{}' went inside a request, and no thread could be started to free its memory: {error}",
                 self.shared.name
             );
-            hooks::warn(&self.shared.hooks, &what);
+            report::warn(&self.shared.hooks, &what);
         }
     }
 }

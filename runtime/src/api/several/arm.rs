@@ -90,7 +90,7 @@ unsafe impl<T> Arm for SetArm<'_, T> {
             if cause == Cause::Cancelled
                 && let Some(fiber) = foreign::fiber()
             {
-                cancel::attend(fiber);
+                cancel::read_messages(fiber);
             }
             if std::mem::take(&mut self.outside) {
                 parked::leave(context);

@@ -16,7 +16,7 @@ use super::{IncludedHandle, RequestPool};
 use crate::api::any::State;
 use crate::api::origin;
 use crate::api::request::Request;
-use crate::api::runtime::parallelism;
+use crate::api::runtime::running::parallelism;
 use crate::api::scope::{Scope, into_wait_error, try_scope};
 use crate::cancel::{self, Marked};
 use crate::deadlock::cycle;
@@ -25,8 +25,11 @@ use crate::foreign;
 use crate::record::any::{AnyRequest, Lanes};
 use crate::record::fiber::Fiber;
 use crate::record::no_suspend;
+use crate::schedule::admission;
 use crate::schedule::held_back::{self, Admission, Waited};
 use crate::schedule::held_back::{Board, Why};
+use crate::schedule::worker::OnWorker;
+use crate::shared::worker::OnRecord;
 
 /// Whom results are handed to.
 type Sink<'a, T> = dyn FnMut(usize, T) -> Result<(), Error> + 'a;
@@ -57,7 +60,7 @@ pub(super) fn run<'env, T: Send + 'env>(
     let run = Run::new(board, values, limits, held);
     let open = CloseOnDrop(&run.board);
     // Where included requests are asked for it matters whether the waiter stands, and time is not real everywhere.
-    let may_gather = fiber.worker().is_none()
+    let may_gather = !fiber.has_worker()
         && values == Values::HandedOn
         && limits.active >= GATHERS_FROM
         && kept.is_empty()
@@ -200,7 +203,7 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
         let lane = Lane::spawn(self.run, scope);
         // SAFETY: U2: the handle's link.
         unsafe {
-            urgency::raise(self.fiber.worker(), lane.raw(), self.fiber.urgency.load(Ordering::Relaxed))
+            urgency::raise(self.fiber.worker_record(), lane.raw(), self.fiber.urgency.load(Ordering::Relaxed))
         };
         self.lanes.push(lane);
     }
@@ -211,10 +214,10 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
         let board = &self.run.board;
         match end {
             End::Stopped => {}
-            End::Lost => board.stop(Why::Lane(self.why_lost())),
-            End::Cancelled => board.stop(Why::PoolWaiter),
-            End::Failed(error) => board.stop_with(Why::Failed, error.clone()),
-            End::Unwound(_) => board.stop(Why::Unwound),
+            End::Lost => admission::stop(board, Why::Lane(self.why_lost())),
+            End::Cancelled => admission::stop(board, Why::PoolWaiter),
+            End::Failed(error) => admission::stop_with(board, Why::Failed, error.clone()),
+            End::Unwound(_) => admission::stop(board, Why::Unwound),
         }
         let Some(why) = board.why() else { return Vec::new() };
         let mut included: Vec<_> = self.kept.iter().flatten().map(|kept| kept.request.clone()).collect();
@@ -232,7 +235,7 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
         }
         // Now, since what has begun may wait for what these hold.
         let Left { held, included: back, came, kept } = self.run.give_up(self.taken.take());
-        back.let_go(&mut marked);
+        admission::let_go(back, &mut marked);
         // Only now, when nothing is held back any more, and all are marked: the captures of one may wait for another.
         marked.carry_out();
         // The pool is stopped for another reason, which is the answer.

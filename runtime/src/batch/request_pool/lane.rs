@@ -16,8 +16,9 @@ use crate::api::any::AnyRequest;
 use crate::api::scope::Scope;
 use crate::record::fiber::{self, Fiber};
 use crate::schedule::held_back::{Name, Why};
-use crate::schedule::submit;
+use crate::schedule::worker::OnWorker;
 use crate::schedule::yielding::yield_now;
+use crate::schedule::{admission, submit};
 use crate::state::attention::HUNGRY;
 
 /// A lane that has been spawned. If it never begins, it tells when it is dropped.
@@ -41,7 +42,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
             let came = self.member(number, bytes, work).map_err(|error| match error {
                 // This lane is cancelled, most likely because the waiter is, who knows.
                 WaitError::Cancelled => {}
-                error => self.run.board.stop_with(Why::Member(number), error),
+                error => admission::stop_with(&self.run.board, Why::Member(number), error),
             });
             let after = match self.run.values {
                 Values::HandedOn => LaneNext::End,

@@ -9,6 +9,7 @@ use crate::api::request::Request;
 use crate::api::scope::Scope;
 use crate::cancel::shield::is_cancelled;
 use crate::record::cell::Callable;
+use crate::schedule::admission;
 use crate::schedule::held_back::{Board, Why};
 
 /// A member that has not been admitted.
@@ -83,7 +84,7 @@ impl Alarm<'_> {
         let came = catch_unwind(AssertUnwindSafe(f));
         // One that is cancelled may have failed of that.
         if !matches!(came, Ok(Ok(_))) && !is_cancelled() {
-            self.board.stop(Why::Member(self.lane));
+            admission::stop(self.board, Why::Member(self.lane));
         }
         came.unwrap_or_else(|payload| resume_unwind(payload))
     }

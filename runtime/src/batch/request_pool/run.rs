@@ -55,6 +55,7 @@ use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::schedule::held_back::Board;
 use crate::schedule::held_back::{self, Admission, Released, Waited};
+use crate::shared::OfRuntime;
 use crate::state::word::{CLAIMED, COMPLETING, QUEUED};
 
 /// Lanes are spawned so many at a time, at most.

@@ -20,10 +20,12 @@ use forebear_context::context::edge::{Ahead, Held};
 use forebear_context::context::{Cause, Reason, Ticket, unpark};
 use forebear_context::source::Several;
 
+use super::bind_to;
 use super::knot::{self, Place};
 use super::names::each_standing;
+use super::ring::break_open;
 use super::survey::{Graph, is_still_blocked, nth_of};
-use super::{bind_to, break_open, can_be_waited_for};
+use super::waiters::can_be_waited_for;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 

@@ -7,7 +7,7 @@ use forebear_context::context::edge::{Ahead, Held};
 use forebear_context::source::Several;
 
 use crate::record::dependents;
-use crate::record::drop_queue;
+use crate::record::dropping;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 
@@ -40,7 +40,7 @@ pub(super) fn each_standing(fiber: &Fiber, with: &mut dyn FnMut(&Header, StandsB
             false
         });
     };
-    drop_queue::each_ended_on(fiber, |h, _| with_blocked(h, StandsBy::Ending));
+    dropping::each_ended_on(fiber, |h, _| with_blocked(h, StandsBy::Ending));
     on_stack(fiber).for_each(|h| with_blocked(h, StandsBy::Running));
 }
 
@@ -93,7 +93,7 @@ impl StackEntry {
             .find_map(|(depth, h)| blocked_by(h).map(|name| (name, depth + 1, None)));
         running.or_else(|| {
             let mut found = None;
-            drop_queue::each_ended_on(fiber, |h, below| {
+            dropping::each_ended_on(fiber, |h, below| {
                 if found.is_none() {
                     found = blocked_by(h).map(|name| (name, count_above(fiber, below), Some(named(h))));
                 }
@@ -109,7 +109,7 @@ impl StackEntry {
             return None;
         }
         let mut found = None;
-        drop_queue::each_ended_on(fiber, |h, below| {
+        dropping::each_ended_on(fiber, |h, below| {
             if self.leads_to(h) {
                 found = Some((count_above(fiber, below), named(h)));
             }
@@ -192,7 +192,7 @@ pub(super) fn of_own_stack(fiber: &Fiber, target: &Header) -> Option<Vec<String>
 /// The same if `target` is being ended on that stack without having started.
 pub(super) fn of_own_end(fiber: &Fiber, target: &Header) -> Option<Vec<String>> {
     let mut found = None;
-    drop_queue::each_ended_on(fiber, |h, below| {
+    dropping::each_ended_on(fiber, |h, below| {
         if ptr::eq(h, target) {
             found = Some(count_above(fiber, below));
         }

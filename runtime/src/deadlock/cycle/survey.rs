@@ -20,13 +20,15 @@ use forebear_context::context::{Context, Reason, Ticket};
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::time;
 
+use super::ahead;
 use super::any::members_of;
 use super::names::{StandsBy, each_standing, is_job, on_stack};
-use super::{ahead, break_open, has_wait_to_end, is_ending, is_wanted_by_scope};
+use super::ring::{break_open, has_wait_to_end, is_ending};
+use super::waiters::is_wanted_by_scope;
 use crate::deadlock::declared::EarlyStarts;
 use crate::deadlock::foreign_stacks::lock_foreign_stacks;
 use crate::record::dependents;
-use crate::record::drop_queue;
+use crate::record::dropping;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::shared::survey::Survey;
@@ -181,7 +183,7 @@ pub(super) fn is_still_blocked(held: &Held<'_>, next: &Held<'_>) -> bool {
     held.ahead() != Ahead::Unknown
         || target.is_some_and(|target| {
             // SAFETY: a context with an edge is a fiber's; Y3.
-            let ending = drop_queue::is_dropped_on(unsafe { Fiber::of(next.context()) }, target);
+            let ending = dropping::is_dropped_on(unsafe { Fiber::of(next.context()) }, target);
             ending || target.word().load().life() == HELD
         })
 }

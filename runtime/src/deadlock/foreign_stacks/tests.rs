@@ -6,6 +6,7 @@ use super::*;
 use crate::api::any::{AnyRequest, State};
 use crate::deadlock::urgency;
 use crate::schedule::held_back::will_end;
+use crate::schedule::worker::OnWorker;
 use crate::state::word::QUEUED;
 use crate::{Runtime, spawn};
 
@@ -70,7 +71,7 @@ fn a_stack_that_its_worker_has_given_back_is_no_workers() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let shared = runtime.shared().clone();
     runtime.run(move || {
-        let worker = crate::record::fiber::get().and_then(Fiber::worker).unwrap();
+        let worker = crate::record::fiber::get().and_then(OnWorker::worker).unwrap();
         let coroutine = Coroutine::build(shared.slab.take(shared.default_class).unwrap(), worker);
         // SAFETY: just built.
         let at = unsafe { coroutine.as_ref() }.context();
@@ -106,7 +107,7 @@ fn a_stack_is_built_anew_while_others_read_it() {
         }
     });
     runtime.run(move || {
-        let worker = crate::record::fiber::get().and_then(Fiber::worker).unwrap();
+        let worker = crate::record::fiber::get().and_then(OnWorker::worker).unwrap();
         for _ in 0..100 {
             let coroutine = Coroutine::build(shared.slab.take(shared.default_class).unwrap(), worker);
             // SAFETY: just built.

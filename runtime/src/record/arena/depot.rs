@@ -3,13 +3,13 @@
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 
+use forebear_context::shim::Mutex;
 use forebear_context::shim::atomic::Ordering;
-use forebear_context::shim::{Arc, Mutex};
 
 use super::end::{Late, end_on, release_if_done};
 use super::stock::Stock;
 use super::{Arena, closed_mark};
-use crate::shared::Shared;
+use crate::record::runtime::RuntimeRecord;
 
 /// What arenas of a runtime share.
 #[derive(Default)]
@@ -34,15 +34,25 @@ struct DepotState {
 unsafe impl Send for DepotState {}
 
 impl Depot {
-    /// An arena for a foreign thread: a spare one, or a new one.
-    pub(crate) fn open(&self, shared: &Arc<Shared>) -> NonNull<Arena> {
+    /// An arena for a foreign thread: a spare one, or a new one. `runtime` is whose depot this is.
+    ///
+    /// # Safety
+    ///
+    /// RR1; the caller has a count of the record.
+    pub(crate) unsafe fn open(&self, runtime: NonNull<RuntimeRecord>) -> NonNull<Arena> {
         let spare = self.state.lock().unwrap_or_else(PoisonError::into_inner).spare.pop();
-        spare.unwrap_or_else(|| self.open_for(shared, u32::MAX))
+        // SAFETY: by contract.
+        spare.unwrap_or_else(|| unsafe { self.open_for(runtime, u32::MAX) })
     }
 
     /// The arena of worker number `worker`.
-    pub(crate) fn open_for(&self, shared: &Arc<Shared>, worker: u32) -> NonNull<Arena> {
-        let arena = NonNull::from(Box::leak(Box::new(Arena::new(shared, worker))));
+    ///
+    /// # Safety
+    ///
+    /// As [`open`](Self::open).
+    pub(crate) unsafe fn open_for(&self, runtime: NonNull<RuntimeRecord>, worker: u32) -> NonNull<Arena> {
+        // SAFETY: by contract.
+        let arena = NonNull::from(Box::leak(Box::new(unsafe { Arena::new(runtime, worker) })));
         self.state.lock().unwrap_or_else(PoisonError::into_inner).arenas.push(arena);
         arena
     }

@@ -4,16 +4,16 @@ use std::cell::RefCell;
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
-use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 
 use super::{Arena, closed_mark, drop_side};
+use crate::record::above::above;
 use crate::record::children;
 use crate::record::fiber;
 use crate::record::header::{Header, HeaderPlace};
 use crate::record::reclaim;
+use crate::record::runtime::KeptRuntime;
 use crate::record::side::Side;
-use crate::shared::thread;
 
 /// The end of a header whose counts are both 0, by the thread that brought them there.
 ///
@@ -49,9 +49,8 @@ pub(crate) unsafe fn end(header: NonNull<Header>) {
 #[inline]
 fn is_own_of_foreign(arena: *const Arena) -> bool {
     // SAFETY: M3: the caller's header.
-    let foreign =
-        unsafe { &*arena }.is_foreign() && fiber::get().is_some_and(|fiber| fiber.worker().is_none());
-    foreign && thread::owns(arena)
+    let foreign = unsafe { &*arena }.is_foreign() && fiber::get().is_some_and(|fiber| !fiber.has_worker());
+    foreign && (above().owns)(arena)
 }
 
 /// Gives a link back, and ends the header if it was the last count.
@@ -117,7 +116,7 @@ unsafe fn end_up(here: &Arena, parent: NonNull<Header>) {
 fn family_ends(h: &Header) {
     // SAFETY: M3.
     if let (Some(due), Some(arena)) = (h.due(), unsafe { h.arena.get().as_ref() })
-        && due.family_ends(|_| arena.shared().deadlines.disarm_due(NonNull::from(h), due))
+        && due.family_ends(|_| (above().disarm_due)(arena, NonNull::from(h), due))
     {
         // Not the last: the family's.
         h.word().release_link();
@@ -247,10 +246,10 @@ unsafe fn travel(to: *const Arena, header: NonNull<Header>) {
             return;
         }
         // Closed: the lock makes us the owner of all closed arenas. The record must outlive the lock.
-        let shared = Arc::clone(&*std::mem::ManuallyDrop::new(Arc::from_raw((*to).shared)));
+        let runtime = KeptRuntime::new((*to).runtime);
         // Before the lock, hence dropped after it, and before the record.
         let late = Late::default();
-        let guard = shared.depot.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = runtime.get().depot.closed.lock().unwrap_or_else(PoisonError::into_inner);
         end_on(&*to, header, Some(&late));
         drop(guard);
     }
@@ -260,6 +259,6 @@ pub(super) fn release_if_done(arena: &Arena, closed: bool) {
     if closed && arena.is_done() {
         // SAFETY: M3: the count taken in `Arena::new`, given back once: what a closed arena has in use only falls. The caller
         // holds a count of its own.
-        unsafe { drop(Arc::from_raw(arena.shared)) };
+        unsafe { drop(KeptRuntime::from_raw(arena.runtime)) };
     }
 }

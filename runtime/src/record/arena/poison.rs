@@ -15,8 +15,8 @@ mod asan {
 #[inline(always)]
 pub(super) fn free(cell: *const u8, bytes: usize) {
     #[cfg(feature = "sanitizer")]
-    if !crate::record::reclaim::has_readers() {
-        let link = size_of::<super::Free>();
+    if !crate::record::readers::has_readers() {
+        let link = size_of::<super::cells::Free>();
         // SAFETY: the cell is the caller's; this writes to the shadow only.
         unsafe { asan::__asan_poison_memory_region(cell.add(link), bytes - link) };
     }

@@ -43,9 +43,9 @@ use std::time::{Duration, Instant};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use forebear_context::shim::{Mutex, MutexGuard};
 
-use super::{CLASSES, Free, STEP, poison};
-use crate::record::header::Header;
-use crate::record::reclaim;
+use super::cells::{CLASSES, Free, STEP};
+use super::poison;
+use crate::record::readers;
 use crate::state::trim_watch::TrimWatch;
 
 /// What cells are cut from; aligned to its size, so that a cell's address says which it is of.
@@ -223,7 +223,7 @@ impl Stock {
             }
         }
         // GV1.
-        if reclaim::has_readers() {
+        if readers::has_readers() {
             return LOOK;
         }
         let Some((cells, full)) = state.gather() else {
@@ -403,12 +403,12 @@ pub(super) unsafe fn cut_off(head: *mut Free, cells: usize) -> *mut Free {
     unsafe { ptr::replace(&raw mut (*last).next, ptr::null_mut()) }
 }
 
-/// Cuts a chunk into cells, each [primed](Header::prime), in a list by address.
+/// Cuts a chunk into cells, each primed by `prime`, in a list by address.
 ///
 /// # Safety
 ///
 /// The chunk is the caller's.
-pub(super) unsafe fn cut(chunk: NonNull<u8>, class: usize) -> Batch {
+pub(super) unsafe fn cut(chunk: NonNull<u8>, class: usize, prime: impl Fn(NonNull<u8>)) -> Batch {
     // Perhaps it was cut before.
     poison::take(chunk.as_ptr(), CHUNK);
     let mut head: *mut Free = ptr::null_mut();
@@ -417,7 +417,7 @@ pub(super) unsafe fn cut(chunk: NonNull<u8>, class: usize) -> Batch {
         // SAFETY: inside the chunk; a header is the least that a cell is for.
         unsafe {
             let cell = chunk.add(index * class * STEP);
-            Header::prime(cell.cast());
+            prime(cell);
             let cell = cell.as_ptr().cast::<Free>();
             (*cell).next = head;
             head = cell;

@@ -1,5 +1,6 @@
 //! Memory returns, told by counts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -187,7 +188,7 @@ fn cells_of(stock: &Stock, chunks: usize) -> Vec<*mut Free> {
     for _ in 0..chunks {
         let Found::Chunk(chunk) = stock.take(CLASS) else { panic!("nothing has been given yet") };
         // SAFETY: it is ours.
-        let mut at = unsafe { stock::cut(chunk, CLASS) }.head;
+        let mut at = unsafe { stock::cut(chunk, CLASS, |_| ()) }.head;
         while !at.is_null() {
             cells.push(at);
             // SAFETY: ours.

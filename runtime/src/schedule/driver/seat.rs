@@ -17,9 +17,9 @@ use crate::foreign;
 use crate::record::arena;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
-use crate::record::hooks;
-use crate::schedule::held_back;
-use crate::schedule::worker::Worker;
+use crate::record::report;
+use crate::schedule::admission;
+use crate::schedule::worker::{HasWorkers, Worker};
 use crate::shared::Shared;
 use crate::shared::driven::{Driven, Seat};
 use crate::shared::late_end::{LateStep, first_word};
@@ -38,7 +38,7 @@ impl Seat {
     /// With nothing ready: whether something is now, since a pool admits a member, time passes, or a wait that nothing can end is answered. `fiber` is
     /// the thread's own.
     pub(crate) fn stirs(&self, fiber: &Fiber) -> bool {
-        held_back::unstick()
+        admission::unstick()
             || self.pass_time()
             || crate::schedule::worker::settle_stuck(std::slice::from_ref(self), fiber)
     }
@@ -72,8 +72,8 @@ impl Seat {
             late = (None, (self.shared.calls.settle_late)(&self.shared));
             if late.1 == LateStep::OneMore {
                 late.0 = first_word();
-                cancel::attend(fiber);
-                self.worker().attend_messages();
+                cancel::read_messages(fiber);
+                cancel::attend_messages(self.worker());
             }
         }
     }
@@ -103,7 +103,7 @@ pub(crate) fn handle_gone(shared: &Arc<Shared>) {
     shared.signals.stop();
     let Some(driven) = &shared.driven else { return };
     if let Some(fiber) = foreign::fiber()
-        && fiber.worker().is_none()
+        && !fiber.has_worker()
         // Inside a request nobody waits for the end: the thread drives on when it next waits.
         && fiber.request().is_none()
         && let Some(index) = foreign::seat(shared)
@@ -136,7 +136,7 @@ pub(crate) fn handle_gone(shared: &Arc<Shared>) {
         }
     };
     if let Err(error) = end.spawn(drive) {
-        hooks::die(&format_args!("the last handle went where nobody drives, and {error}"));
+        report::die(&format_args!("the last handle went where nobody drives, and {error}"));
     }
 }
 

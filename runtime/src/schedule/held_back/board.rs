@@ -19,7 +19,7 @@ use forebear_context::error::{CancelReason, WaitError};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::{Mutex, MutexGuard, mutant};
 
-use super::{Admission, will_end};
+use super::{Admission, Released, will_end};
 use crate::cancel::{self, Marked};
 use crate::record::any::{self, AnyRequest};
 
@@ -115,12 +115,13 @@ impl Board {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Stops the pool and aborts what is listed, unless it has stopped before.
+    /// Stops the pool and marks what is listed, unless it has stopped before. The caller lets go of what is released, and carries the marks out
+    /// ([`stop`](crate::schedule::admission::stop)).
     #[cold]
-    pub(crate) fn stop(&self, why: Why) {
+    pub(crate) fn begin_stop(&self, why: Why) -> Option<(Released, Marked)> {
         let mut state = self.lock();
         if state.why.is_some() {
-            return;
+            return None;
         }
         state.why = Some(why);
         self.stopped.store(true, Ordering::Release);
@@ -138,14 +139,12 @@ impl Board {
             released.others.drain(..).for_each(|request| marked.abort(request, why.reason()));
             released.held.iter().for_each(|request| marked.abort(request.clone(), why.reason()));
         }
-        released.let_go(&mut marked);
-        marked.carry_out();
+        Some((released, marked))
     }
 
-    /// The same, and this is what the wait answers if it stops for this reason.
+    /// This is what the wait answers if it has stopped for this reason.
     #[cold]
-    pub(crate) fn stop_with(&self, why: Why, answer: WaitError) {
-        self.stop(why);
+    pub(crate) fn note_answer(&self, why: Why, answer: WaitError) {
         let mut state = self.lock();
         if state.why == Some(why) {
             state.answer.get_or_insert(answer);

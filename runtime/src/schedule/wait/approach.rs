@@ -15,18 +15,20 @@ use std::ptr::{self, NonNull};
 use forebear_context::context::WaitNode;
 use forebear_context::error::WaitError;
 
+use super::dependencies::run_dependencies;
 use super::lend::{leave_stale, may_lend, run_here};
 use crate::cancel;
 use crate::deadlock::cycle;
 use crate::deadlock::declared;
 use crate::record::fiber::Fiber;
-use crate::record::fiber::is_unwinding;
 use crate::record::header::{AFTER, Header};
 use crate::schedule::driver;
 use crate::schedule::submit;
-use crate::schedule::{dependents, held_back};
-use crate::shared::Shared;
+use crate::schedule::worker::OnWorker;
+use crate::schedule::{admission, held_back};
 use crate::shared::ending::Stage;
+use crate::shared::worker::is_unwinding;
+use crate::shared::{OfRuntime, Shared};
 use crate::state::word::{Bits, COMPLETING, HELD, NEW, PRIVATE, QUEUED, WAITERS};
 
 /// Claims a target that has not started and runs it on this stack, if that may be done. True: it was tried, and the target is to be looked at
@@ -163,14 +165,14 @@ impl Approach {
                     return Near::Refused(WaitError::ShutDown);
                 }
             }
-            if fiber.worker().is_none() {
+            if !fiber.has_worker() {
                 // SAFETY: the caller's count.
                 unsafe { driver::meet(h) };
             }
             if h.is(AFTER) && bits.life() == HELD && declared::is_waiting(h) {
                 if lends {
                     // SAFETY: the caller's count.
-                    match unsafe { dependents::run_dependencies(fiber, header) } {
+                    match unsafe { run_dependencies(fiber, header) } {
                         Ok(true) => continue,
                         Ok(false) => {}
                         Err(cycle) => return Near::Refused(WaitError::CircularWait(cycle)),
@@ -183,7 +185,7 @@ impl Approach {
             if bits.life() == HELD && self.asked.is_null() {
                 // A pool holds it back, and may let it run now.
                 // SAFETY: the caller's count.
-                self.asked = unsafe { held_back::want(fiber, header) };
+                self.asked = unsafe { admission::want(fiber, header) };
                 continue;
             }
             // SAFETY: the caller's count.

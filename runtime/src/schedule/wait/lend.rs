@@ -17,7 +17,8 @@ use crate::record::arena::Arena;
 use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, DETACHED, Header, OWN_STACK};
 use crate::schedule::run;
-use crate::schedule::worker::Worker;
+use crate::schedule::worker::{OnWorker, Worker};
+use crate::shared::OfRuntime;
 use crate::shared::driven::Guest;
 use crate::shared::ending::Stage;
 use crate::shared::thread;
@@ -276,7 +277,7 @@ unsafe fn run_on_thread(fiber: &Fiber, header: NonNull<Header>, own: &Arena) {
         owner_mailbox.stir();
     }
     let arena = fiber.arena.replace(own);
-    let entered = fiber.entered.replace(shared);
+    let entered = fiber.entered.replace(shared.record_ptr().as_ptr());
     // SAFETY: by contract.
     unsafe { run::lend(fiber, header) };
     loop {
@@ -289,7 +290,7 @@ unsafe fn run_on_thread(fiber: &Fiber, header: NonNull<Header>, own: &Arena) {
         }
     }
     if shared.ending.foreign_ends() {
-        shared.workers().iter().for_each(|worker| shared.wake(worker.index));
+        shared.worker_records().iter().for_each(|worker| shared.wake(worker.index));
     }
     fiber.arena.set(arena);
     fiber.entered.set(entered);

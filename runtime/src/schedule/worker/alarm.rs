@@ -16,21 +16,12 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::{hint, time};
 
 use super::Worker;
+use crate::shared::worker::PERIOD;
 
-/// After so many scheduling points a busy worker looks at the clock.
-const PERIOD: u32 = 16;
 /// Between two looks of a worker that stays awake.
 const PAUSES: u32 = 4;
 
 impl Worker {
-    /// Something is armed here. On the worker's thread.
-    #[inline]
-    pub(crate) fn note_alarm(&self) {
-        if self.alarm.get() == 0 {
-            self.alarm.set(PERIOD);
-        }
-    }
-
     /// A scheduling point.
     #[inline(always)]
     pub(super) fn look_at_time(&self) {

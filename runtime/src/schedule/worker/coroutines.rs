@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use forebear_context::error::StackError;
 
 use super::Worker;
+use super::idle::RETIRED_AT_ONCE;
 use crate::record::header::Header;
 use crate::stack::coroutine::Coroutine;
 use crate::stack::prefetch;
@@ -15,107 +16,8 @@ use crate::stack::{self, Class};
 
 /// How many idle coroutines a worker keeps; above, the coldest go back to the slab.
 const KEPT_COROUTINES: usize = 1024;
-const RETIRED_AT_ONCE: usize = 256;
-/// So many stay, however long nobody takes them.
-const KEPT_UNUSED: usize = 16;
 /// What is needed of coroutines that are retired is fetched so many ahead.
 const SOON: usize = 8;
-
-/// The coroutines of one worker that are built and not dismantled. One goes without a look at another, whose stack nobody may have
-/// touched for long: its place is left empty for the next.
-pub(super) struct CoroutineList {
-    /// A coroutine; or nothing, and the number of the next such place in an odd address.
-    places: Vec<*const Coroutine>,
-    /// The number of an empty place, or [`NONE`].
-    empty: usize,
-}
-
-impl Default for CoroutineList {
-    fn default() -> CoroutineList {
-        CoroutineList { places: Vec::new(), empty: NONE }
-    }
-}
-
-/// The number of no place.
-const NONE: usize = usize::MAX >> 1;
-
-impl CoroutineList {
-    /// Answers the place where it stands from now on.
-    pub(super) fn add(&mut self, coroutine: NonNull<Coroutine>) -> usize {
-        let place = self.empty;
-        let Some(there) = self.places.get_mut(place) else {
-            self.places.push(coroutine.as_ptr());
-            return self.places.len() - 1;
-        };
-        // Coroutines are aligned, so an odd address is a number.
-        self.empty = there.addr() >> 1;
-        *there = coroutine.as_ptr();
-        place
-    }
-
-    pub(super) fn remove(&mut self, place: usize) {
-        self.places[place] = std::ptr::without_provenance(self.empty << 1 | 1);
-        self.empty = place;
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = NonNull<Coroutine>> {
-        let coroutines = self.places.iter().filter(|at| at.addr() & 1 == 0);
-        coroutines.filter_map(|at| NonNull::new(at.cast_mut()))
-    }
-}
-
-/// An idle coroutine in its worker's cache.
-struct IdleEntry {
-    class: Class,
-    /// It lay here at the last look, and has not been taken since.
-    unused: bool,
-    coroutine: NonNull<Coroutine>,
-}
-
-/// The idle coroutines of one worker, the coldest first.
-#[derive(Default)]
-pub(super) struct Idle(Vec<IdleEntry>);
-
-impl Idle {
-    #[inline]
-    fn take(&mut self, class: Class) -> Option<NonNull<Coroutine>> {
-        let at = self.0.iter().rposition(|entry| entry.class == class)?;
-        Some(self.0.swap_remove(at).coroutine)
-    }
-
-    /// All of them, by address.
-    pub(super) fn sorted(&self) -> Vec<NonNull<Coroutine>> {
-        let mut all: Vec<_> = self.0.iter().map(|entry| entry.coroutine).collect();
-        all.sort_unstable();
-        all
-    }
-
-    fn has(&self, class: Class) -> bool {
-        self.0.iter().rev().any(|entry| entry.class == class)
-    }
-
-    #[inline]
-    fn put(&mut self, class: Class, coroutine: NonNull<Coroutine>) {
-        self.0.push(IdleEntry { class, unused: false, coroutine });
-    }
-
-    /// How many there are beyond those that stay in any case.
-    #[inline]
-    fn spare(&self) -> usize {
-        self.0.len().saturating_sub(KEPT_UNUSED)
-    }
-
-    /// How many of the coldest have been here since the look before, of those that go at once; when these are the last, the others are
-    /// found at the next look, unless somebody takes them.
-    fn look(&mut self) -> usize {
-        let spare = self.spare();
-        let unused = self.0[..spare].iter().take(RETIRED_AT_ONCE).take_while(|entry| entry.unused).count();
-        if unused < RETIRED_AT_ONCE {
-            self.0[unused..spare].iter_mut().for_each(|entry| entry.unused = true);
-        }
-        unused
-    }
-}
 
 impl Worker {
     /// An idle coroutine of `class`, or a new one.
@@ -235,8 +137,8 @@ impl Worker {
         // SAFETY: V1.
         let idle = unsafe { &mut *self.idle.get() };
         // Where stacks are few, what lies idle here must not be missing elsewhere.
-        let fair = self.shared().slab.limit() / (2 * self.shared().workers().len());
-        if idle.0.len() >= KEPT_COROUTINES.min(fair.max(1)) {
+        let fair = self.shared().slab.limit() / (2 * self.shared().worker_records().len());
+        if idle.len() >= KEPT_COROUTINES.min(fair.max(1)) {
             self.retire(RETIRED_AT_ONCE);
         }
         // SAFETY: V1.
@@ -246,20 +148,20 @@ impl Worker {
     /// Gives the coldest idle coroutines back to the slab.
     pub(super) fn retire(&self, count: usize) {
         // SAFETY: V1.
-        let Idle(idle) = unsafe { &mut *self.idle.get() };
+        let idle = &mut unsafe { &mut *self.idle.get() }.0;
         let count = count.min(idle.len());
         if count == 0 {
             return;
         }
         let mut listed = self.post.lock_coroutines();
-        for (at, IdleEntry { coroutine, .. }) in idle[..count].iter().enumerate() {
+        for (at, entry) in idle[..count].iter().enumerate() {
             if let Some(soon) = idle.get(at + SOON) {
                 // The coldest have lain here for long.
                 // SAFETY: K5: listed coroutines are there.
                 prefetch::control(unsafe { soon.coroutine.as_ref() }.context());
             }
             // SAFETY: as above.
-            listed.remove(unsafe { coroutine.as_ref() }.listed.get());
+            listed.remove(unsafe { entry.coroutine.as_ref() }.listed.get());
         }
         drop(listed);
         if let Some(driver) = &self.driver {
@@ -289,73 +191,5 @@ impl Worker {
             self.shared().slab.let_none_stay_warm();
         }
         unused < RETIRED_AT_ONCE
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn coroutine(n: usize) -> NonNull<Coroutine> {
-        NonNull::new(std::ptr::without_provenance_mut::<Coroutine>(64 * n + 64)).unwrap()
-    }
-
-    #[test]
-    fn who_is_taken_between_two_looks_is_no_more_unused_and_a_few_always_stay() {
-        const MANY: usize = 100;
-        let mut idle = Idle::default();
-        (0..MANY).for_each(|n| idle.put(1, coroutine(n)));
-        assert_eq!(idle.look(), 0, "it has only just seen them");
-        // The last come are taken first.
-        let taken: Vec<_> = (0..30).map(|_| idle.take(1).unwrap()).collect();
-        assert_eq!(taken[0], coroutine(MANY - 1));
-        assert_eq!(idle.take(2), None);
-        taken.into_iter().rev().for_each(|coroutine| idle.put(1, coroutine));
-        assert_eq!(idle.look(), MANY - 30);
-        idle.0.drain(..MANY - 30);
-        assert_eq!(idle.look(), 30 - KEPT_UNUSED);
-        idle.0.drain(..30 - KEPT_UNUSED);
-        assert_eq!((idle.spare(), idle.look()), (0, 0));
-        // Many go in pieces, and what has come meanwhile stays for another look.
-        (0..2 * RETIRED_AT_ONCE).for_each(|n| idle.put(1, coroutine(n)));
-        idle.look();
-        (0..MANY).for_each(|n| idle.put(1, coroutine(n)));
-        for _ in 0..2 {
-            assert_eq!(idle.look(), RETIRED_AT_ONCE);
-            idle.0.drain(..RETIRED_AT_ONCE);
-        }
-        assert_eq!(idle.look(), 0);
-        idle.0.clear();
-        // The last takes the place of one of another class that lay among them.
-        (0..MANY).for_each(|n| idle.put(if n == 5 { 2 } else { 1 }, coroutine(n)));
-        idle.look();
-        assert_eq!(idle.take(2), Some(coroutine(5)));
-        assert_eq!(idle.0.iter().filter(|entry| entry.coroutine == coroutine(MANY - 1)).count(), 1);
-    }
-
-    #[test]
-    fn coroutines_are_listed_each_once_and_their_places_are_used_again() {
-        const MANY: usize = 1_000;
-        let mut listed = CoroutineList::default();
-        for round in 0..4 {
-            let mut there: Vec<_> = (0..MANY).map(|n| (listed.add(coroutine(n)), n)).collect();
-            match round {
-                // The first come goes first, the last, or now this one and now that.
-                0 => {}
-                1 => there.reverse(),
-                _ => there.sort_by_key(|(_, n)| n.wrapping_mul(0x9e37_79b9) % MANY),
-            }
-            let gone: Vec<_> = there.drain(..MANY / 2).collect();
-            gone.iter().for_each(|(place, _)| listed.remove(*place));
-            // Some come again.
-            there.extend(gone[..MANY / 10].iter().map(|&(_, n)| (listed.add(coroutine(n)), n)));
-            let mut found: Vec<_> = listed.iter().collect();
-            let mut wanted: Vec<_> = there.iter().map(|(_, n)| coroutine(*n)).collect();
-            found.sort_unstable();
-            wanted.sort_unstable();
-            assert_eq!(found, wanted);
-            there.iter().for_each(|(place, _)| listed.remove(*place));
-            assert_eq!((listed.iter().count(), listed.places.len()), (0, MANY));
-        }
     }
 }

@@ -178,11 +178,6 @@ impl Worker {
             && !self.shared().driven.as_ref().is_some_and(Driven::has_aside)
     }
 
-    /// Whether a stack of this seat stands still in an unwind.
-    pub(crate) fn has_left_unwinding(&self) -> bool {
-        self.left_unwinding.get() != 0
-    }
-
     /// About how much could go on.
     pub(crate) fn ready_now(&self) -> usize {
         self.ready().len() + self.driver().chance.as_ref().map_or(0, Chance::len)
@@ -244,7 +239,7 @@ impl Worker {
     /// thread's locals, since a fiber on a thread of its own has others. Whether there is anything to drop.
     fn takes_over_late(&self) -> bool {
         std::iter::from_fn(thread::take_late).for_each(|side| self.drop_later(side));
-        self.has_late()
+        self.put_aside.has_late()
     }
 
     fn choose(&self) -> Option<Next> {
@@ -356,7 +351,7 @@ impl Worker {
     /// The caller has a count of the request.
     #[cold]
     pub(crate) unsafe fn queued_here(&self, header: NonNull<Header>) {
-        let Some(fiber) = fiber::get().filter(|fiber| ptr::eq(fiber.worker, self)) else { return };
+        let Some(fiber) = fiber::get().filter(|fiber| self.owns(fiber)) else { return };
         if self.driver().chance.is_some() {
             return self.pause_after_submit(fiber);
         }
@@ -384,7 +379,7 @@ impl Worker {
     ///
     /// The entry's link is given away if the answer is true.
     pub(crate) unsafe fn root_comes(&self, fiber: &Fiber, header: NonNull<Header>) -> bool {
-        let (driver, host) = (self.driver(), fiber.worker().is_none());
+        let (driver, host) = (self.driver(), !fiber.has_worker());
         // On a coroutine without a request, or inside the driver, this is a destructor's doing.
         let beside = if host { driver.driving.get() } else { fiber.request().is_none() };
         if beside || !may_leave(fiber) {
@@ -407,7 +402,7 @@ impl Worker {
             unsafe { arena::release(header) };
             return true;
         }
-        let running = self.running.get();
+        let running = self.running();
         let next = self.begin(header);
         match coroutine {
             Some(coroutine) => self.leave_for(fiber, coroutine, next),
@@ -441,7 +436,7 @@ impl Worker {
         else {
             return;
         };
-        if fiber.worker().is_none() {
+        if !fiber.has_worker() {
             while self.step(fiber) && chance.one_in(2) {}
             return;
         }

@@ -59,6 +59,7 @@ use crate::record::arena::{self, Arena};
 use crate::record::children;
 use crate::record::fiber::Fiber;
 use crate::record::header::{Header, VTable};
+use crate::shared::OfRuntime;
 use crate::state::attention::HOLDS;
 use crate::state::word::CLAIMED;
 
@@ -333,7 +334,7 @@ impl Worker {
     #[cold]
     pub(super) fn take_held(&self) -> Option<Next> {
         let mut refuses = false;
-        for other in self.shared().others(self.index) {
+        for other in self.shared().other_records(self.index) {
             while let Some(header) = other.post.held.pop_if(NO_KEY, |h| !self.delays(h)) {
                 if other.post.held.key() != NO_KEY {
                     // One notification came for all of them.
@@ -355,7 +356,7 @@ impl Worker {
     /// Wakes a worker that sleeps and holds nothing back, if there is one (HO4).
     fn wake_a_taker(&self) {
         let shared = self.shared();
-        let takes = |index: usize| shared.workers()[index].post.attention.get() & HOLDS == 0;
+        let takes = |index: usize| shared.worker_records().at(index).post.attention.get() & HOLDS == 0;
         shared.signals.notify_one_of(takes);
     }
 }

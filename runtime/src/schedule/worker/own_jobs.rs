@@ -62,7 +62,7 @@ impl Worker {
                 || fiber.room() < front.need()
                 || !self.post.mailbox.is_empty()
                 || self.ready().len() != 0
-                || self.running.get() != key
+                || self.running() != key
                 || self.shared().best_published(self.index, &self.looks, key) < key
             {
                 return None;

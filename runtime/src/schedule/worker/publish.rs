@@ -5,6 +5,8 @@ use std::ptr::{self, NonNull};
 use forebear_context::shim::atomic::Ordering;
 
 use super::Worker;
+use crate::cancel;
+use crate::deadlock::urgency;
 use crate::record::callback;
 use crate::record::children;
 use crate::record::fiber::{self, Fiber};
@@ -36,7 +38,7 @@ impl Worker {
     #[cold]
     #[inline(never)]
     pub(crate) fn attend(&self, feeds: bool) {
-        self.hold_back(|| self.attend_now(feeds));
+        self.put_aside.hold_back(|| self.attend_now(feeds));
     }
 
     fn attend_now(&self, feeds: bool) {
@@ -48,10 +50,10 @@ impl Worker {
             self.feed();
         }
         if bits & RAISED != 0 {
-            self.follow_raises();
+            urgency::follow_raises(self);
         }
         if bits & MESSAGE != 0 {
-            self.attend_messages();
+            cancel::attend_messages(self);
         }
         if bits & OLDER != 0 {
             self.post.attention.clear(OLDER);
@@ -63,7 +65,7 @@ impl Worker {
     pub(crate) fn older_is_ready(&self) -> bool {
         self.post.attention.clear(OLDER);
         self.collect_mail();
-        let mine = self.running.get();
+        let mine = self.running();
         let older = self.ready().key() < mine || self.shared().injector.key() < mine;
         if older {
             self.post.attention.raise(OLDER);
@@ -97,7 +99,7 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn feed_all_but(&self, target: *const Header) {
-        let fiber = fiber::get().filter(|fiber| ptr::eq(fiber.worker, self));
+        let fiber = fiber::get().filter(|fiber| self.owns(fiber));
         let arms = fiber.is_some_and(|fiber| !fiber.branches.is_empty());
         if callback::is_inside() || !arms && self.list.front_but(target).is_none() {
             // The bit stays up: the first fork will find it.
@@ -141,7 +143,7 @@ impl Worker {
 
     /// Publishes the fiber's outermost arm.
     pub(super) fn publish_arm(&self, fiber: &Fiber) -> Option<()> {
-        let (key, node) = self.hold_back(|| crate::schedule::branches::publish_oldest(fiber))?;
+        let (key, node) = self.put_aside.hold_back(|| crate::schedule::branches::publish_oldest(fiber))?;
         self.published.count();
         self.post.shared_queue.push(key, node);
         Some(())

@@ -26,9 +26,7 @@
 //! the raider's walk acquires, so the raider sees every mark that the owner knew of when it inserted the entry. An entry that has a waiter may have been
 //! spared by the cancel, and is raided.
 
-use std::cell::Cell;
 use std::ptr::NonNull;
-use std::time::Instant;
 
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::time;
@@ -36,87 +34,30 @@ use forebear_context::shim::time;
 use super::Worker;
 use super::patience::TICK;
 use crate::cancel;
-use crate::record::header::{Header, HeaderPlace};
+use crate::record::header::Header;
 use crate::record::reclaim;
+use crate::shared::worker::WorkerRecord;
 use crate::state::asymmetric;
-use crate::state::attention::{HUNGRY, RAIDED};
-use crate::state::word::{Cancel, LOCAL, WAITERS};
+use crate::state::attention::HUNGRY;
+use crate::state::word::{LOCAL, WAITERS};
 
-/// What a worker knows of its own watch.
-#[derive(Default)]
-pub(super) struct RaidWatch {
-    /// Since when it sleeps with a tick.
-    since: Cell<Option<Instant>>,
-}
-
-/// The owner's side.
 impl Worker {
-    /// Begins to touch an entry of the private queue, for a plain store into its word (RD1). False: there was a raid, and nothing was done.
-    #[inline(always)]
-    pub(crate) fn begins_to_touch(&self, h: &Header) -> bool {
-        h.place.touch(|| self.post.attention.get() & RAIDED == 0)
-    }
-
-    /// The same in any case: settles first if there was a raid.
-    #[inline(always)]
-    pub(crate) fn touch(&self, h: &Header) {
-        while !self.begins_to_touch(h) {
-            self.settle_raid();
-        }
-    }
-
-    /// Takes a request out of the private queue.
-    #[inline(always)]
-    pub(crate) fn take_out(&self, h: &Header) {
-        self.touch(h);
-        self.list.unlink(h);
-    }
-
-    /// Asks for the cancel of a request by `ask`, which calls [`Word::cancel_private`](crate::state::word::Word::cancel_private), and takes the
-    /// request out of the private queue if that has ended it. A request that has left the list meanwhile is not asked: the cancel that took
-    /// it out has reached it, or its start looks for a cancel.
-    pub(crate) fn cancel_listed(&self, h: &Header, ask: impl FnOnce() -> Cancel) -> Cancel {
-        if h.place.get() != HeaderPlace::Private {
-            return Cancel::Unasked;
-        }
-        self.touch(h);
-        let came = ask();
-        if came == Cancel::Ended {
-            self.list.unlink(h);
-        } else {
-            h.place.set(HeaderPlace::Private);
-        }
-        came
-    }
-
-    /// Takes the oldest out.
+    /// Takes the oldest out of the private queue.
     pub(super) fn pop_listed(&self) -> Option<NonNull<Header>> {
         let front = self.list.front()?;
         self.take_out(front);
         Some(NonNull::from(front))
     }
-
-    /// There was a raid: waits until it is over.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn settle_raid(&self) {
-        // A raider that was left behind in the parent process is not there to end its raid.
-        self.post.raids.settle(&self.post.attention, || self.shared().is_inherited());
-    }
 }
 
 /// The raider's side.
 impl Worker {
-    /// Whether something stands in its private queue. A snapshot, by anybody.
-    fn keeps_something(&self) -> bool {
-        !self.list.first().load(Ordering::Relaxed).is_null()
-    }
-
     /// It is about to sleep with a tick while others work.
     pub(super) fn begins_watch(&self) {
-        self.watch.since.set(Some(time::now()));
+        self.watches_since.set(Some(time::now()));
         self.shared().watching.fetch_add(1, Ordering::AcqRel);
-        if self.shared().others(self.index).any(|other| other.post.raids.has_more(other.list.first())) {
+        if self.shared().other_records(self.index).any(|other| other.post.raids.has_more(other.list.first()))
+        {
             // Until the next tick they may answer.
             self.patience.ticks.set(0);
         }
@@ -124,19 +65,22 @@ impl Worker {
 
     /// It has slept. Raids the workers that have not answered since.
     pub(crate) fn ends_watch(&self) {
-        let Some(since) = self.watch.since.take() else { return };
+        let Some(since) = self.watches_since.take() else { return };
         self.shared().watching.fetch_sub(1, Ordering::AcqRel);
         if self.shared().ending.is_shut() || !asymmetric::is_available() {
             return;
         }
-        let hungry = |other: &&Worker| other.post.attention.get() & HUNGRY != 0 && other.keeps_something();
-        if self.shared().others(self.index).any(|other| hungry(&other)) && time::now() - since >= TICK / 2 {
-            self.shared().others(self.index).filter(hungry).for_each(|other| self.raid(other));
+        let hungry =
+            |other: &&WorkerRecord| other.post.attention.get() & HUNGRY != 0 && other.keeps_something();
+        if self.shared().other_records(self.index).any(|other| hungry(&other))
+            && time::now() - since >= TICK / 2
+        {
+            self.shared().other_records(self.index).filter(hungry).for_each(|other| self.raid(other));
         }
     }
 
     #[cold]
-    fn raid(&self, owner: &Worker) {
+    fn raid(&self, owner: &WorkerRecord) {
         let Some(mut raid) = owner.post.raids.begin(&owner.post.attention, owner.list.first()) else {
             return;
         };
@@ -167,20 +111,20 @@ impl Worker {
     #[cold]
     fn hand_watch_on(&self) {
         self.say_hungry();
-        if self.shared().others(self.index).any(Worker::keeps_something) {
+        if self.shared().other_records(self.index).any(|other| other.keeps_something()) {
             self.shared().signals.notify_any();
         }
     }
 
     /// Whether another worker is to be woken, for nobody watches what others keep.
     pub(crate) fn wants_a_watch(&self) -> bool {
-        self.is_unwatched() && self.shared().others(self.index).any(Worker::keeps_something)
+        self.is_unwatched() && self.shared().other_records(self.index).any(|other| other.keeps_something())
     }
 }
 
 /// Raids one entry.
 fn show(h: &Header, stolen: &mut Vec<(u64, NonNull<Header>)>) -> bool {
-    debug_assert_ne!(h.place.get(), HeaderPlace::Child);
+    debug_assert_ne!(h.place.get(), crate::record::header::HeaderPlace::Child);
     if h.bare.load().has(LOCAL)
         // SAFETY: M3: a listed request has an arena.
         && let Some(arena) = unsafe { h.arena.get().as_ref() }

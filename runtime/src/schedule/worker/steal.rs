@@ -7,13 +7,15 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
 
 use super::{Next, Worker};
+use crate::cancel;
 use crate::record::header::Header;
+use crate::shared::worker::WorkerRecord;
 use crate::state::attention::{HUNGRY, MESSAGE};
 
 impl Worker {
     /// Takes half of what `victim` has published; the first is the answer, the rest goes to the own shared queue.
     /// Nothing if the best of it is younger than `limit`.
-    pub(super) fn rob(&self, victim: &Worker, limit: u64) -> Option<NonNull<Header>> {
+    pub(super) fn rob(&self, victim: &WorkerRecord, limit: u64) -> Option<NonNull<Header>> {
         self.patience.stolen_used_up();
         let mut first = None;
         let mut rest = self.take_hand();
@@ -24,7 +26,7 @@ impl Worker {
         #[cfg(not(mutant = "stolen_kept_at_the_end"))]
         if self.has_swept() {
             let stolen = first.into_iter().chain(rest.drain(..).map(|(_, header)| header)).collect();
-            let mut kept = self.refuse_stolen(stolen).into_iter();
+            let mut kept = cancel::refuse_stolen(self, stolen).into_iter();
             first = kept.next();
             // SAFETY: E1.
             rest.extend(kept.map(|header| (unsafe { header.as_ref() }.lineage.key(), header)));
@@ -65,14 +67,15 @@ impl Worker {
     }
 
     /// The other worker whose shared queue has the best.
-    fn best_victim(&self) -> Option<&Worker> {
-        let others = self.shared().others(self.index).map(|other| (other.post.shared_queue.key(), other));
+    fn best_victim(&self) -> Option<&WorkerRecord> {
+        let others =
+            self.shared().other_records(self.index).map(|other| (other.post.shared_queue.key(), other));
         others.filter(|&(key, _)| key != NO_KEY).min_by_key(|&(key, _)| key).map(|(_, other)| other)
     }
 
     pub(super) fn say_hungry(&self) -> bool {
         let mut busy = false;
-        for other in self.shared().others(self.index) {
+        for other in self.shared().other_records(self.index) {
             other.post.attention.raise(HUNGRY);
             busy |= other.post.running.load(Ordering::Relaxed) != NO_KEY;
         }
@@ -82,7 +85,7 @@ impl Worker {
     /// Leaves word with the others; answers the tick to sleep with while any of them works.
     pub(crate) fn before_sleep(&self) -> Option<Duration> {
         if self.shared().is_inherited() {
-            crate::record::hooks::die(
+            crate::record::report::die(
                 &"it was forked inside a request, and the other workers are in the parent process: exec or _exit there",
             );
         }
@@ -125,7 +128,7 @@ impl Worker {
     pub(crate) fn is_drained(&self) -> bool {
         // The loop that asks is on a coroutine of its own.
         self.busy_coroutines.get() <= 1
-            && !self.has_put_aside()
+            && !self.put_aside.is_any()
             && self.ready().len() == 0
             && self.post.held.key() == NO_KEY
             && self.list.front().is_none()

@@ -1,4 +1,4 @@
-//! Suspending: whom a worker enters when a fiber leaves, and how fibers become ready.
+//! Suspending: whom a worker enters when a fiber leaves.
 //!
 //! A fiber that parks gives way to the most urgent ready one if nothing is older, on this worker or in a shared queue; by the
 //! rule of [`pick`](Worker::pick), so on a tie the ready one goes first. Else to an idle coroutine, which goes on as the
@@ -29,55 +29,17 @@ use std::cmp::Ordering as Order;
 
 use super::{Next, Worker};
 use crate::record::children;
-use crate::record::fiber::is_unwinding;
 use crate::record::fiber::{Descent, Fiber, stack_pointer};
 use crate::record::header::{Header, OWN_STACK};
 use crate::record::no_suspend;
-use crate::schedule::held_back;
+use crate::schedule::admission;
 use crate::schedule::{finish, run};
-use crate::shared::ORDERED;
-
+use crate::shared::worker::is_unwinding;
 use crate::stack::coroutine::Coroutine;
-use crate::state::attention::{DRIVEN, HOLDS, HUNGRY, MESSAGE, OLDER, RAISED};
+use crate::state::ORDERED;
+use crate::state::attention::{DRIVEN, HOLDS, HUNGRY, MESSAGE, RAISED};
 
 impl Worker {
-    /// A fiber of this worker may go on. On the worker's thread.
-    pub(crate) fn make_ready(&self, fiber: NonNull<Fiber>) {
-        self.ready().push(fiber);
-        // SAFETY: K3.
-        let key = unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed);
-        self.tell_of(key);
-    }
-
-    /// Fibers of this worker may go on, the earliest first. On the worker's thread.
-    pub(crate) fn make_all_ready(&self, fibers: &[NonNull<Fiber>]) {
-        let Some((latest, before)) = fibers.split_last() else { return };
-        // SAFETY: K3.
-        let keys = fibers.iter().map(|fiber| unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed));
-        let key = keys.min().unwrap_or(NO_KEY);
-        self.ready().push_arrived(*latest, before.iter().rev().copied());
-        self.tell_of(key);
-    }
-
-    /// A fiber of this worker, which is left, has become more urgent: if it is ready, it gets the place that goes with that.
-    #[cold]
-    pub(crate) fn raise_ready(&self, fiber: NonNull<Fiber>) {
-        // SAFETY: K3.
-        let s = unsafe { fiber.as_ref() };
-        if s.context().is_waiting() {
-            return;
-        }
-        self.ready().raise(fiber);
-        self.tell_of(s.urgency.load(Ordering::Relaxed));
-    }
-
-    /// Something of that key has become ready here.
-    fn tell_of(&self, key: u64) {
-        if key < self.running.get() {
-            self.post.attention.raise(OLDER);
-        }
-    }
-
     pub(super) fn collect_mail(&self) {
         self.look_at_time();
         if !self.post.mailbox.is_empty() {
@@ -125,9 +87,9 @@ impl Worker {
         }
         let (ready, shared) = (self.ready().key(), self.shared());
         let attention = self.post.attention.get();
-        debug_assert!(attention & MESSAGE != 0 || !self.has_put_aside());
+        debug_assert!(attention & MESSAGE != 0 || !self.put_aside.is_any());
         if ready != NO_KEY
-            && (attention & MESSAGE == 0 || !self.has_put_aside())
+            && (attention & MESSAGE == 0 || !self.put_aside.is_any())
             && attention & HOLDS == 0
             && ready <= self.list.key()
             && ready <= self.post.shared_queue.key()
@@ -206,7 +168,7 @@ impl Worker {
                 }
                 continue;
             }
-            let shared_queues = std::iter::once(self).chain(shared.others(self.index));
+            let shared_queues = shared.worker_records().iter_from(self.index);
             let taken = shared_queues
                 .flat_map(|worker| [&worker.post.shared_queue, &worker.post.held])
                 .find_map(|shared_queue| shared_queue.take_where(wanted))
@@ -251,7 +213,7 @@ impl Worker {
     ///
     /// It is claimed, and the runner's link is the caller's.
     unsafe fn run_here(&self, fiber: &Fiber, header: NonNull<Header>) {
-        let (before, running) = (fiber.urgency.load(Ordering::Relaxed), self.running.get());
+        let (before, running) = (fiber.urgency.load(Ordering::Relaxed), self.running());
         let Next::Start(header) = self.begin(header) else { unreachable!("what begins is started") };
         // SAFETY: by contract.
         unsafe { run::start(fiber, header) };
@@ -265,14 +227,14 @@ impl Worker {
     #[cold]
     fn wait_for_ready(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
         let shared = self.shared();
-        let alone = shared.workers().len() == 1;
+        let alone = shared.worker_records().len() == 1;
         if !alone && self.list.front().is_some() {
             self.publish_private(u32::MAX, ptr::null());
             shared.signals.notify_any();
         }
         let next = self.engine().wait_for_wake(
             || {
-                held_back::unstick();
+                admission::unstick();
                 let tick = self.before_sleep_in((!alone).then(|| self.patience.tick()));
                 self.keep_time(tick)
             },

@@ -28,7 +28,7 @@ use forebear_context::shim::time;
 use super::Worker;
 use crate::record::fiber::{Fiber, LEFT_UNWINDING};
 use crate::record::header::Header;
-use crate::record::hooks;
+use crate::record::report;
 use crate::stack::coroutine::Coroutine;
 use crate::state::attention::{MESSAGE, RAISED};
 
@@ -49,7 +49,7 @@ impl Worker {
         let shared = self.shared();
         if !(alone && self.driver.is_some()) {
             if !fiber.context().unwinding().get() {
-                hooks::die(&format_args!(
+                report::die(&format_args!(
                     "a destructor waits in request '{name}' while a panic unwinds it, and other requests of this worker \
                      would have to run meanwhile: std cannot tell whose panic it is; do not wait in destructors, or catch \
                      the panic first"
@@ -77,7 +77,7 @@ impl Worker {
 
     /// Whether some of that is nobody else's.
     fn has_private(&self) -> bool {
-        self.list.front().is_some() || self.has_put_aside()
+        self.list.front().is_some() || self.put_aside.is_any()
     }
 
     /// The fiber was entered again.
@@ -103,8 +103,10 @@ impl Worker {
                     debug_assert!(ptr::eq(ready.as_ptr(), fiber), "nothing else has begun here");
                     return Some(Ok(()));
                 }
-                let nobody_else =
-                    || self.has_private() || blocked.load(Ordering::Relaxed) == self.shared().workers().len();
+                let nobody_else = || {
+                    self.has_private()
+                        || blocked.load(Ordering::Relaxed) == self.shared().worker_records().len()
+                };
                 let stuck =
                     self.has_unstarted() && nobody_else() && fiber.context().waits_for().0 != Reason::Sleep;
                 if !stuck {

@@ -9,9 +9,10 @@ use forebear_context::shim::atomic::Ordering;
 
 use super::Inner;
 use super::keeping::{BATCH, OWN_BATCH};
-use crate::cancel;
+use crate::record::above::above;
 use crate::record::header::Header;
-use crate::stack::coroutine::{self, Going};
+use crate::shared::going::Going;
+use crate::stack::coroutine;
 use crate::state::alarms::{self, DueWhen, Fire, Fired, Refused, Standing};
 
 pub(super) enum FiredEntry {
@@ -172,7 +173,7 @@ pub(super) fn fire(entry: FiredEntry) {
         FiredEntry::Request(header) | FiredEntry::Limit(header, ..) => unsafe { expired(header) },
         // SAFETY: T4. It has started, so nothing is ended here.
         FiredEntry::Expiry(header) => unsafe {
-            cancel::abort(header, CancelReason::Expired);
+            (above().abort)(header, CancelReason::Expired);
             let_go(header);
         },
     }
@@ -216,7 +217,7 @@ fn is_sleep(context: &Context) -> bool {
 unsafe fn expired(header: NonNull<Header>) {
     // SAFETY: by contract.
     unsafe {
-        cancel::limit_comes(header);
+        (above().limit_comes)(header);
         let_go(header);
     }
 }
@@ -234,7 +235,7 @@ pub(super) unsafe fn let_go(header: NonNull<Header>) {
         }
         match header.as_ref().failure() {
             // It is a user's, and so is what its destructor does.
-            Some(_) => cancel::leave_end(header),
+            Some(_) => (above().leave_end)(header),
             None => crate::record::arena::end(header),
         }
     }

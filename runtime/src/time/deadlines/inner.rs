@@ -11,12 +11,13 @@ use forebear_context::shim::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsi
 use forebear_context::shim::thread::JoinHandle;
 use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
 
-use super::Worker;
 use super::firing::{FiredEntry, fire, refuse};
 use crate::record::callback;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
-use crate::record::hooks;
+use crate::record::report;
+use crate::shared::OfRuntime;
+use crate::shared::worker::{OnRecord, WorkerRecord};
 use crate::stack::coroutine;
 use crate::state::alarms::Shards;
 
@@ -114,12 +115,12 @@ impl Inner {
 
     /// The worker that keeps the time of this context's waits, in a shard of its own.
     #[inline]
-    pub(super) fn own<'a>(&self, context: &'a Context) -> Option<&'a Worker> {
+    pub(super) fn own<'a>(&self, context: &'a Context) -> Option<&'a WorkerRecord> {
         if !self.by_workers || !coroutine::is_coroutines(context) {
             return None;
         }
         // SAFETY: it is a coroutine's.
-        let worker = unsafe { coroutine::fiber_of(context) }.worker()?;
+        let worker = unsafe { coroutine::fiber_of(context) }.worker_record()?;
         // It may wait by another runtime's clock.
         ptr::eq(Arc::as_ptr(&worker.shared().deadlines.0), self).then_some(worker)
     }
@@ -156,7 +157,7 @@ impl Inner {
                 self.fire_due(now);
             }
         } else if armed.first {
-            self.attend(self.others(), at);
+            self.limit_timer_sleep(self.others(), at);
         }
         Alarm { number: armed.number, own: None }
     }
@@ -165,7 +166,7 @@ impl Inner {
     #[inline(never)]
     pub(super) fn arm_own(
         self: &Arc<Self>,
-        worker: &Worker,
+        worker: &WorkerRecord,
         at: Instant,
         context: NonNull<Context>,
         ticket: Ticket,
@@ -176,7 +177,7 @@ impl Inner {
         match unsafe { self.shards.insert(worker.index, at, entry, || self.at_least(), || ()) } {
             Ok(armed) => {
                 if armed.first {
-                    self.attend(worker.index, at);
+                    self.limit_timer_sleep(worker.index, at);
                 }
                 Alarm { number: armed.number, own: None }
             }
@@ -195,7 +196,7 @@ impl Inner {
 
     /// The worker that calls, if it keeps the deadlines of the requests that it makes.
     #[inline]
-    pub(super) fn arming_worker(self: &Arc<Self>) -> Option<&'static Worker> {
+    pub(super) fn arming_worker(self: &Arc<Self>) -> Option<&'static WorkerRecord> {
         let worker = self.owner()?;
         let limits = self.limits.get(worker.index)?;
         let arms = limits.arms.load(Ordering::Relaxed).wrapping_add(1);
@@ -206,8 +207,8 @@ impl Inner {
 
     /// The worker of this runtime that calls.
     #[inline]
-    fn owner(&self) -> Option<&'static Worker> {
-        let worker = fiber::get().and_then(Fiber::worker)?;
+    fn owner(&self) -> Option<&'static WorkerRecord> {
+        let worker = fiber::get().and_then(Fiber::worker_record)?;
         ptr::eq(Arc::as_ptr(&worker.shared().deadlines.0), self).then_some(worker)
     }
 
@@ -215,7 +216,7 @@ impl Inner {
     #[inline]
     pub(super) fn arm_limit(
         self: &Arc<Self>,
-        worker: &Worker,
+        worker: &WorkerRecord,
         at: Instant,
         header: NonNull<Header>,
         first_request: impl Fn() + Copy,
@@ -242,7 +243,7 @@ impl Inner {
         match unsafe { self.shards.insert(shard, at, entry(), || self.at_least(), count) } {
             Ok(armed) => {
                 if armed.first {
-                    self.attend(shard, at);
+                    self.limit_timer_sleep(shard, at);
                 }
                 armed.number
             }
@@ -262,7 +263,7 @@ impl Inner {
     }
 
     #[inline]
-    fn disarm_own_limit(&self, worker: &Worker, number: u64, header: NonNull<Header>) -> bool {
+    fn disarm_own_limit(&self, worker: &WorkerRecord, number: u64, header: NonNull<Header>) -> bool {
         let (shard, standing) = (self.limit_shard(worker.index), &worker.limit_alarm);
         // SAFETY: the shard is the caller's.
         unsafe { self.shards.take_back(shard, true, standing, number, |entry| entry.is_limit_of(header)) }
@@ -273,7 +274,7 @@ impl Inner {
         self.limits[worker].visits.fetch_add(1, Ordering::Relaxed);
         // SAFETY: M3: the caller's header keeps the runtime's record.
         let shared = unsafe { (*header.as_ref().arena.get()).shared() };
-        let (shard, standing) = (self.limit_shard(worker), &shared.workers()[worker].limit_alarm);
+        let (shard, standing) = (self.limit_shard(worker), &shared.worker_records().at(worker).limit_alarm);
         // SAFETY: the caller is not in it: it does not own that shard.
         unsafe { self.shards.take_back(shard, false, standing, number, |entry| entry.is_limit_of(header)) }
     }
@@ -329,6 +330,6 @@ impl Inner {
 #[cold]
 pub(super) fn ask(clock: &dyn Clock) -> Instant {
     callback::call(callback::CLOCK, || clock.now()).unwrap_or_else(|payload| {
-        hooks::die(&format_args!("the clock of its runtime has panicked: {}", hooks::message_of(&*payload)))
+        report::die(&format_args!("the clock of its runtime has panicked: {}", report::message_of(&*payload)))
     })
 }

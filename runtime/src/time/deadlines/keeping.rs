@@ -9,7 +9,7 @@ use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::thread::{Builder, JoinHandle};
 
 use super::{Deadlines, Inner};
-use crate::record::hooks;
+use crate::record::report;
 
 /// How many entries are fired under one hold of a lock, so that those who arm and disarm are not kept waiting.
 pub(super) const BATCH: usize = 128;
@@ -77,7 +77,7 @@ impl Deadlines {
 impl Inner {
     /// Sees to it that there is a timer thread, and that it does not sleep longer than until `at`.
     #[cold]
-    pub(super) fn attend(self: &Arc<Self>, shard: usize, at: Instant) {
+    pub(super) fn limit_timer_sleep(self: &Arc<Self>, shard: usize, at: Instant) {
         let mut thread = self.lock_thread();
         if thread.handle.is_none() && !self.shards.is_closed() {
             match self.start() {
@@ -98,7 +98,7 @@ impl Inner {
         let inner = self.clone();
         Builder::new().name(self.name.clone()).spawn(move || {
             if catch_unwind(AssertUnwindSafe(|| inner.keep())).is_err() {
-                hooks::die(&"its timer has panicked");
+                report::die(&"its timer has panicked");
             }
         })
     }

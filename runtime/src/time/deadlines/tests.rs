@@ -14,6 +14,7 @@ use forebear_context::shim::atomic::AtomicU64;
 use super::firing::let_go;
 use super::keeping::BATCH;
 use super::*;
+use crate::schedule::worker::OnWorker;
 use crate::state::alarms::Sleep;
 use crate::state::attention::{LIMITS, OLDER};
 use crate::{Request, Runtime, foreign, spawn};

@@ -28,7 +28,7 @@ use forebear_context::lineage::NO_KEY;
 use crate::cancel::put_aside_for_drivers;
 use crate::record::fiber::{LEFT_BEHIND, LEFT_PARKED};
 use crate::record::header::{ARM, BORROWS, DELIVERED, Header};
-use crate::record::hooks;
+use crate::record::report;
 use crate::schedule::driver;
 use crate::schedule::finish;
 use crate::schedule::worker::Worker;
@@ -101,7 +101,7 @@ impl Worker {
 
     /// Unstarted requests are left to the next driver.
     fn give_away_unbegun(&self) {
-        let aside = self.take_put_aside();
+        let aside = self.put_aside.take_all();
         self.publish_private(u32::MAX, ptr::null());
         let mut refused = Vec::new();
         while let Some(header) = self.post.shared_queue.pop(NO_KEY) {
@@ -143,7 +143,7 @@ impl Worker {
             told.push(format!("and {} more", frames.len() - told.len()));
         }
         let thread = std::thread::current(); // not modelled: its name
-        hooks::warn(
+        report::warn(
             &self.shared().hooks,
             &format!(
                 "thread '{}' exits and leaves {} suspended stacks behind, which stay in memory; on them: {}. \

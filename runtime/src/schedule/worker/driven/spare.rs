@@ -12,7 +12,7 @@
 use std::ptr::NonNull;
 
 use super::Worker;
-use crate::record::hooks;
+use crate::record::report;
 use crate::stack::coroutine::Coroutine;
 
 impl Worker {
@@ -22,7 +22,7 @@ impl Worker {
         self.busy_coroutines.set(self.busy_coroutines.get() + 1);
         self.driver().spares().pop().unwrap_or_else(|| match self.coroutine_beyond() {
             Ok(coroutine) => coroutine,
-            Err(error) => hooks::die(&format_args!(
+            Err(error) => report::die(&format_args!(
                 "a request has to end, a destructor waits on the stack that is reserved for that, and there is no other: {error}"
             )),
         })

@@ -27,6 +27,7 @@ use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, Header};
 use crate::record::scope_core::ScopeCore;
 use crate::schedule::held_back;
+use crate::schedule::worker::OnWorker;
 use crate::shared::driven::Seat;
 use crate::state::word::HELD;
 

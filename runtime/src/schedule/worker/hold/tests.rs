@@ -7,6 +7,7 @@ use std::thread;
 
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{Header, VTable};
+use crate::schedule::worker::{HasWorkers, OnWorker};
 use crate::state::attention::HOLDS;
 use crate::{Request, Runtime};
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::record::fiber::{self, Fiber};
-use crate::schedule::worker::Worker;
+use crate::schedule::worker::{OnWorker, Worker};
 use crate::state::attention::{HUNGRY, RAIDED};
 use crate::{CancelReason, Error, Request, Runtime, WaitError, spawn, try_spawn, yield_now};
 

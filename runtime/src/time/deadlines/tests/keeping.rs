@@ -80,7 +80,7 @@ fn code_without_a_scheduling_point_is_told_that_an_older_sleeper_is_due() {
         let busy = Request::builder().on(&runtime).own_stack().spawn(move || {
             // Held up until then, it proves nothing.
             (here.deadlines.now() < at).then(|| {
-                eventually(|| here.workers()[0].post.attention.get() & OLDER != 0);
+                eventually(|| here.worker_records().at(0).post.attention.get() & OLDER != 0);
                 here.deadlines.now() >= at
             })
         });

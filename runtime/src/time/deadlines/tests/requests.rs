@@ -79,8 +79,9 @@ fn what_a_request_has_failed_with_is_dropped_by_a_worker_if_the_timers_link_is_t
 fn waits_look_for_deadlines_while_there_are_some_and_no_longer() {
     let runtime = Runtime::builder().workers(2).build().unwrap();
     let shared = runtime.shared().clone();
-    let look =
-        || shared.workers().iter().map(|worker| worker.post.attention.get() & LIMITS).collect::<Vec<_>>();
+    let look = || {
+        shared.worker_records().iter().map(|worker| worker.post.attention.get() & LIMITS).collect::<Vec<_>>()
+    };
     assert_eq!(look(), [0, 0]);
     let limited = runtime.enter(|| Request::builder().timeout(HOUR).build(|| ()));
     assert_eq!(look(), [LIMITS, LIMITS]);

@@ -6,9 +6,10 @@ use std::ptr::{self, NonNull};
 use forebear_context::context::{Cause, Context, Ticket};
 use forebear_context::shim::atomic::Ordering;
 
-use super::Coroutine;
+use super::worker::WorkerRecord;
 use crate::record::fiber::{self, Fiber};
-use crate::schedule::worker::Worker;
+use crate::shared::worker::OnRecord;
+use crate::stack::coroutine::Coroutine;
 use crate::stack::prefetch;
 use crate::state::attention::OLDER;
 
@@ -72,13 +73,16 @@ impl Going {
                 continue;
             }
             match &mut chain {
-                Some(chain) if ptr::eq(chain.worker, this.fiber.worker) => chain.append(coroutine),
+                Some(chain) if ptr::from_ref(chain.worker).cast() == this.fiber.worker => {
+                    chain.append(coroutine)
+                }
                 other => {
                     if let Some(chain) = other.take() {
                         chain.send();
                     }
                     // SAFETY: K1; its worker's record is there while its wait goes on, and until all are sent.
-                    *other = Some(Chain::of(coroutine, unsafe { &*this.fiber.worker }));
+                    *other =
+                        Some(Chain::of(coroutine, unsafe { &*this.fiber.worker.cast::<WorkerRecord>() }));
                 }
             }
         }
@@ -86,7 +90,7 @@ impl Going {
             chain.send();
         }
         // SAFETY: K1; we are on its thread, if there is one.
-        if let Some(worker) = unsafe { here.as_ref() } {
+        if let Some(worker) = unsafe { here.cast::<WorkerRecord>().as_ref() } {
             worker.make_all_ready(&own[..owned]);
             // They go on soon, and by then too few may be left for the ready queue to look ahead.
             own[..owned].iter().for_each(|fiber| prefetch::whole(*fiber));
@@ -102,7 +106,7 @@ impl Drop for Going {
 
 /// Coroutines of one worker, linked as its mailbox takes them.
 pub(crate) struct Chain<'a> {
-    worker: &'a Worker,
+    worker: &'a WorkerRecord,
     latest: NonNull<Coroutine>,
     earliest: NonNull<Coroutine>,
     /// The most urgent one's.
@@ -111,7 +115,7 @@ pub(crate) struct Chain<'a> {
 
 impl<'a> Chain<'a> {
     /// K2: the caller has settled its wait, so it is in no queue. So for [`append`](Self::append).
-    pub(crate) fn of(coroutine: NonNull<Coroutine>, worker: &'a Worker) -> Chain<'a> {
+    pub(crate) fn of(coroutine: NonNull<Coroutine>, worker: &'a WorkerRecord) -> Chain<'a> {
         // SAFETY: K3.
         let key = unsafe { coroutine.as_ref() }.fiber.urgency.load(Ordering::Relaxed);
         Chain { worker, latest: coroutine, earliest: coroutine, key }
@@ -128,8 +132,8 @@ impl<'a> Chain<'a> {
     #[inline]
     pub(crate) fn send(self) {
         let runtime = ptr::from_ref(self.worker.shared());
-        let is_of_runtime = |here: &Worker| ptr::eq(here.shared(), runtime);
-        if fiber::get().and_then(Fiber::worker).is_some_and(is_of_runtime) {
+        let is_of_runtime = |here: &WorkerRecord| ptr::eq(here.shared(), runtime);
+        if fiber::get().and_then(Fiber::worker_record).is_some_and(is_of_runtime) {
             // This thread is joined before the runtime is closed.
             self.hand_over();
         } else {

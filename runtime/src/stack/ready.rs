@@ -37,8 +37,8 @@ use forebear_context::lineage::{Lineage, NO_KEY};
 use forebear_context::shim::atomic::Ordering;
 
 use crate::record::fiber::{Descent, Fiber};
-use crate::shared::ORDERED;
 use crate::stack::prefetch;
+use crate::state::ORDERED;
 
 #[cfg(all(test, not(any(forebear_unordered, shuttle))))]
 mod tests;

@@ -1,5 +1,6 @@
-//! A worker's post: the part of its record that other threads touch. All else of the record is the worker's own (V1, in [`super`]).
+//! A worker's post: the part of its record that other threads touch. All else of the record is the worker's own ([`super::worker`]).
 
+use std::any::Any;
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
@@ -8,16 +9,17 @@ use forebear_context::shim::atomic::{AtomicU64, AtomicUsize, Ordering};
 use forebear_context::shim::{Mutex, MutexGuard};
 use forebear_pool::Mailbox;
 
-use super::coroutines::CoroutineList;
-use crate::record::fiber::{Fiber, Here};
+use crate::record::fiber::{CurrentSlot, Fiber};
 use crate::record::header::Header;
-use crate::shared::DumpAnswer;
-use crate::stack::coroutine::Coroutine;
+use crate::stack::coroutine::{Coroutine, CoroutineList};
 use crate::state::attention::Attention;
 use crate::state::inquiry::Asked;
 use crate::state::raid::RaidGuard;
 use crate::state::raises::Raises;
 use crate::state::shared_queue::SharedQueue;
+
+/// What a worker answers to a dump. Only the thread that asked knows its type.
+pub(crate) type DumpAnswer = Box<dyn Any + Send>;
 
 /// What has become more urgent: a request, with a link, or a stack of the worker.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub(crate) struct Post {
     pub private: AtomicU64,
     pub mailbox: Mailbox<Coroutine>,
     pub shared_queue: SharedQueue<Header>,
-    /// What it has taken and leaves unstarted for a while ([`super::hold`]). Others may take it.
+    /// What it has taken and leaves unstarted for a while ([`crate::schedule::worker`]). Others may take it.
     pub held: SharedQueue<Header>,
     /// What has become more urgent, and the key.
     raises: Raises<(Raised, u64)>,
@@ -47,14 +49,14 @@ pub(crate) struct Post {
     /// What dumps ask.
     pub asked: Asked<DumpAnswer>,
     /// Where the worker's thread says which fiber it is on, while there is the thread.
-    here: Mutex<Option<Here>>,
+    here: Mutex<Option<CurrentSlot>>,
     /// Who raids its private queue.
     pub raids: RaidGuard<Header>,
 }
 
 impl Post {
     /// The post of a worker whose thread has yet to start.
-    pub(super) fn new(attention: Attention, shared_queue: SharedQueue<Header>) -> Post {
+    pub(crate) fn new(attention: Attention, shared_queue: SharedQueue<Header>) -> Post {
         Post {
             attention,
             running: AtomicU64::new(NO_KEY),
@@ -95,11 +97,11 @@ impl Post {
     }
 
     /// By the worker's thread: where it says which fiber it is on.
-    pub(super) fn show_current(&self, here: Option<Here>) {
+    pub(crate) fn show_current(&self, here: Option<CurrentSlot>) {
         *self.here.lock().unwrap_or_else(PoisonError::into_inner) = here;
     }
 
-    pub(super) fn lock_coroutines(&self) -> MutexGuard<'_, CoroutineList> {
+    pub(crate) fn lock_coroutines(&self) -> MutexGuard<'_, CoroutineList> {
         self.coroutines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

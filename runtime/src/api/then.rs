@@ -2,208 +2,24 @@
 
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::ptr::{self, NonNull};
+use std::ptr;
 
-use forebear_context::context::WaitNode;
-use forebear_context::error::{Error, WaitError};
+use forebear_context::error::Error;
+#[cfg(doc)]
+use forebear_context::error::WaitError;
 
-use super::{Outcome, Request};
-use crate::api::after::{Dependent, Edges, Named, NodeBlock, Nodes, Opaque, Typed, node};
-use crate::api::builder::{RequestBuilder, make};
+use self::dependent::{
+    ErasedHandle, OfAll, OfOutcome, OfValue, closure, dependent, plain, then_one, wait_for,
+};
+pub use self::several::Dependencies;
+use crate::api::after::{Edges, NodeBlock, node};
+use crate::api::builder::RequestBuilder;
+use crate::api::request::{Outcome, Request};
 use crate::api::scope::Scope;
-use crate::record::cell::{BOXED_ABOVE, Boxed, Callable};
 use crate::record::header::Header;
-use crate::record::scope_core::ScopeCore;
 
-/// A handle of a request whose value's type is not known here. It gives no access to the value.
-#[derive(Clone, Debug)]
-pub(crate) struct ErasedHandle(Request<Opaque>);
-
-impl ErasedHandle {
-    /// The value may go on any thread, and at any time.
-    fn of<T: Send + 'static>(request: &Request<T>) -> ErasedHandle {
-        // SAFETY: the clone's handle; nobody looks at the value, and the drop goes by the request's table.
-        ErasedHandle(unsafe { Request::from_raw(request.clone().into_raw()) })
-    }
-}
-
-/// Makes an unsubmitted dependent.
-///
-/// # Safety
-///
-/// What the nodes lead to and the callable may borrow outlives the scope, which waits for the request; or they are `'static`.
-unsafe fn dependent<T, N: Nodes, U: Named>(
-    builder: &RequestBuilder,
-    nodes: N,
-    call: impl FnOnce(Edges<N>) -> Result<T, Error> + Send,
-    user: PhantomData<fn(U)>,
-    location: Option<&'static Location<'static>>,
-    scope: *const ScopeCore,
-) -> Request<T> {
-    fn is_large<F>(_: &F) -> bool {
-        size_of::<F>() > BOXED_ABOVE / 2 || align_of::<F>() > 16
-    }
-    // SAFETY: by contract.
-    unsafe {
-        if is_large(&call) {
-            let boxed = Box::new(call);
-            return make(builder, Dependent::new(nodes, boxed, user), location, scope);
-        }
-        make(builder, Dependent::new(nodes, call, user), location, scope)
-    }
-}
-
-/// The nodes of what the description says, and behind them one for `last`.
-fn nodes_with(builder: &RequestBuilder, last: Option<WaitNode>) -> NodeBlock {
-    NodeBlock::new(builder.dependencies().iter().map(|kept| node(kept.0.clone())).chain(last).collect())
-}
-
-/// Waits for the first so many.
-fn wait_for<N: Nodes>(edges: &Edges<N>, most: usize) -> Result<(), WaitError> {
-    (0..most).try_for_each(|at| edges.wait(at).map(drop))
-}
-
-/// An unsubmitted request that is after what the description says.
-#[cold]
-#[inline(never)]
-pub(crate) fn make_after<T, C: Callable<T> + 'static>(
-    builder: &RequestBuilder,
-    callable: C,
-    location: Option<&'static Location<'static>>,
-) -> Request<T> {
-    // SAFETY: the callable is `'static`, and so is what was kept.
-    unsafe { after_all(builder, callable, location, ptr::null()) }
-}
-
-/// The same of one that may borrow.
-///
-/// # Safety
-///
-/// The scope waits for it, and has counted it; it is submitted at once.
-#[cold]
-#[inline(never)]
-pub(crate) unsafe fn spawn_after<T, C: Callable<T>>(
-    builder: &RequestBuilder,
-    callable: C,
-    scope: *const ScopeCore,
-) -> Request<T> {
-    // SAFETY: by contract; what was kept is `'static`.
-    unsafe { after_all(builder, Boxed(Box::new(callable)), None, scope) }
-}
-
-/// # Safety
-///
-/// As [`dependent`].
-unsafe fn after_all<T, C: Callable<T>>(
-    builder: &RequestBuilder,
-    callable: C,
-    location: Option<&'static Location<'static>>,
-    scope: *const ScopeCore,
-) -> Request<T> {
-    fn call<T, N: Nodes>(edges: Edges<N>, callable: impl Callable<T>) -> Result<T, Error> {
-        wait_for(&edges, edges.len())?;
-        // The callable may take what it was after.
-        drop(edges);
-        callable.call()
-    }
-    let user = PhantomData::<fn(Typed<C, T>)>;
-    // SAFETY: by contract.
-    unsafe {
-        match builder.dependencies() {
-            [one] => {
-                let nodes = [node(one.0.clone())];
-                dependent(builder, nodes, |edges| call(edges, callable), user, location, scope)
-            }
-            // The usual in a grid or a join: no block of memory of their own.
-            [one, other] => {
-                let nodes = [node(one.0.clone()), node(other.0.clone())];
-                dependent(builder, nodes, |edges| call(edges, callable), user, location, scope)
-            }
-            _ => {
-                let nodes = nodes_with(builder, None);
-                dependent(builder, nodes, |edges| call(edges, callable), user, location, scope)
-            }
-        }
-    }
-}
-
-/// A dependent that gets something out of its last edge, when all others are over and have come to values.
-///
-/// # Safety
-///
-/// As [`dependent`].
-unsafe fn then_one<A: Send, T, U>(
-    builder: &RequestBuilder,
-    dependency: Request<A>,
-    get: impl Get<T> + Send,
-    user: PhantomData<fn(crate::api::after::Closure<U>)>,
-    location: Option<&'static Location<'static>>,
-    scope: *const ScopeCore,
-) -> Request<T> {
-    let last = node(dependency);
-    // SAFETY: by contract.
-    unsafe {
-        if builder.dependencies().is_empty() {
-            return dependent(builder, [last], |edges| get.get(edges, 0), user, location, scope);
-        }
-        let nodes = nodes_with(builder, Some(last));
-        let call = |edges: Edges<NodeBlock>| {
-            let place = edges.len() - 1;
-            wait_for(&edges, place)?;
-            get.get(edges, place)
-        };
-        dependent(builder, nodes, call, user, location, scope)
-    }
-}
-
-/// What a dependent does with the edge at a place, wherever its nodes lie.
-trait Get<T> {
-    fn get<N: Nodes>(self, edges: Edges<N>, place: usize) -> Result<T, Error>;
-}
-
-/// Calls with the value.
-struct OfValue<A, F>(F, PhantomData<fn(A)>);
-
-impl<A, T, F: FnOnce(&A) -> Result<T, Error>> Get<T> for OfValue<A, F> {
-    fn get<N: Nodes>(self, edges: Edges<N>, place: usize) -> Result<T, Error> {
-        // SAFETY: made with a request for an `A`.
-        (self.0)(unsafe { edges.value::<A>(place)? })
-    }
-}
-
-/// Calls with the outcome.
-struct OfOutcome<A, F>(F, PhantomData<fn(A)>);
-
-impl<A, T, F: FnOnce(Outcome<'_, A>) -> T> Get<T> for OfOutcome<A, F> {
-    fn get<N: Nodes>(self, edges: Edges<N>, place: usize) -> Result<T, Error> {
-        // SAFETY: made with a request for an `A`.
-        let request = unsafe { edges.over::<A>(place)? };
-        match request.outcome() {
-            Some(outcome) => Ok((self.0)(outcome)),
-            None => unreachable!("it was waited for"),
-        }
-    }
-}
-
-/// Calls with the value itself.
-struct OfAll<A, F>(F, PhantomData<fn(A)>);
-
-impl<A, T, F: FnOnce(A) -> T> Get<T> for OfAll<A, F> {
-    fn get<N: Nodes>(self, edges: Edges<N>, place: usize) -> Result<T, Error> {
-        // SAFETY: made with a request for an `A`.
-        let value = unsafe { edges.take::<A>(place)? };
-        drop(edges);
-        Ok((self.0)(value))
-    }
-}
-
-fn plain<A, T>(f: impl FnOnce(&A) -> T) -> impl FnOnce(&A) -> Result<T, Error> {
-    move |value: &A| Ok(f(value))
-}
-
-fn closure<F>(_: &F) -> PhantomData<fn(crate::api::after::Closure<F>)> {
-    PhantomData
-}
+pub(crate) mod dependent;
+mod several;
 
 impl<T: Send + Sync + 'static> Request<T> {
     /// A request for what `f` makes of this one's value. It is not started before this one is over.
@@ -314,90 +130,6 @@ pub fn then_all<D: Dependencies, U: Send + 'static>(
     f: impl for<'a> FnOnce(D::Values<'a>) -> U + Send + 'static,
 ) -> Request<U> {
     RequestBuilder::default().then_all(dependencies, f)
-}
-
-/// Several requests that another one follows: a tuple of up to six references, or a slice. See [`then_all`].
-///
-/// ```
-/// use forebear::{Dependencies, Request, then_all};
-///
-/// /// A request that is over when all these are.
-/// fn after<D: Dependencies>(dependencies: D) -> Request<()> {
-///     then_all(dependencies, |_| ())
-/// }
-/// let (one, two) = (Request::new(|| 1), Request::new(|| 2));
-/// after((&one, &two)).wait()?;
-/// assert!(one.is_done() && two.is_done());
-/// # Ok::<(), forebear::WaitError>(())
-/// ```
-pub trait Dependencies: sealed::Sealed {
-    /// What the dependent gets.
-    type Values<'a>;
-
-    /// # Safety
-    ///
-    /// `value` answers where the value of the dependency with this number lies, for which the node of this number stands.
-    #[doc(hidden)]
-    unsafe fn values<'a>(
-        len: usize,
-        value: &dyn Fn(usize) -> Result<NonNull<()>, WaitError>,
-    ) -> Result<Self::Values<'a>, WaitError>;
-}
-
-mod sealed {
-    /// Only the types here are dependencies.
-    pub trait Sealed {
-        /// A node for each.
-        fn nodes(&self) -> Vec<super::WaitNode>;
-    }
-}
-
-impl<T: Send + Sync + 'static> sealed::Sealed for &[Request<T>] {
-    fn nodes(&self) -> Vec<WaitNode> {
-        self.iter().map(|request| node(request.clone())).collect()
-    }
-}
-
-impl<T: Send + Sync + 'static> Dependencies for &[Request<T>] {
-    type Values<'a> = Vec<&'a T>;
-
-    unsafe fn values<'a>(
-        len: usize,
-        value: &dyn Fn(usize) -> Result<NonNull<()>, WaitError>,
-    ) -> Result<Vec<&'a T>, WaitError> {
-        // SAFETY: by contract.
-        (0..len).map(|at| Ok(unsafe { value(at)?.cast::<T>().as_ref() })).collect()
-    }
-}
-
-macro_rules! tuples {
-    ($($($T:ident $at:tt),+;)+) => {$(
-        impl<$($T: Send + Sync + 'static),+> sealed::Sealed for ($(&Request<$T>,)+) {
-                    fn nodes(&self) -> Vec<WaitNode> {
-                vec![$(node(self.$at.clone())),+]
-            }
-        }
-        impl<$($T: Send + Sync + 'static),+> Dependencies for ($(&Request<$T>,)+) {
-            type Values<'a> = ($(&'a $T,)+);
-
-            unsafe fn values<'a>(
-                _: usize,
-                value: &dyn Fn(usize) -> Result<NonNull<()>, WaitError>,
-            ) -> Result<($(&'a $T,)+), WaitError> {
-                // SAFETY: by contract.
-                Ok(($(unsafe { value($at)?.cast::<$T>().as_ref() },)+))
-            }
-        }
-    )+};
-}
-
-tuples! {
-    A 0;
-    A 0, B 1;
-    A 0, B 1, C 2;
-    A 0, B 1, C 2, D 3;
-    A 0, B 1, C 2, D 3, E 4;
-    A 0, B 1, C 2, D 3, E 4, F 5;
 }
 
 impl RequestBuilder {

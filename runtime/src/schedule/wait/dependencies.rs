@@ -5,13 +5,13 @@ use std::ptr::NonNull;
 
 use forebear_context::error::Cycle;
 
+use super::approach;
 use crate::cancel;
 use crate::deadlock::cycle;
 use crate::deadlock::declared::next;
 use crate::record::any::AnyRequest;
 use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, Header};
-use crate::schedule::wait;
 use crate::state::word::{CLAIMED, HELD};
 
 /// The fiber is about to wait for a dependent: runs what that is after, and has not started, on this stack. By a loop, depth first. Answers whether
@@ -19,7 +19,7 @@ use crate::state::word::{CLAIMED, HELD};
 ///
 /// # Safety
 ///
-/// As [`wait::until_over`]; `fiber` is the calling one.
+/// As [`until_over`](super::until_over); `fiber` is the calling one.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn run_dependencies(fiber: &Fiber, header: NonNull<Header>) -> Result<bool, Cycle> {
@@ -70,6 +70,6 @@ unsafe fn try_run(fiber: &Fiber, header: NonNull<Header>) -> bool {
     // SAFETY: by contract.
     unsafe {
         let bits = header.as_ref().word().load();
-        wait::try_run(fiber, header, bits)
+        approach::try_run(fiber, header, bits)
     }
 }

@@ -1,0 +1,95 @@
+//! [`Dependencies`]: tuples and slices of requests that another one follows.
+
+use std::ptr::NonNull;
+
+use forebear_context::context::WaitNode;
+use forebear_context::error::WaitError;
+
+use crate::api::after::node;
+use crate::api::request::Request;
+#[cfg(doc)]
+use crate::then_all;
+
+/// Several requests that another one follows: a tuple of up to six references, or a slice. See [`then_all`].
+///
+/// ```
+/// use forebear::{Dependencies, Request, then_all};
+///
+/// /// A request that is over when all these are.
+/// fn after<D: Dependencies>(dependencies: D) -> Request<()> {
+///     then_all(dependencies, |_| ())
+/// }
+/// let (one, two) = (Request::new(|| 1), Request::new(|| 2));
+/// after((&one, &two)).wait()?;
+/// assert!(one.is_done() && two.is_done());
+/// # Ok::<(), forebear::WaitError>(())
+/// ```
+pub trait Dependencies: sealed::Sealed {
+    /// What the dependent gets.
+    type Values<'a>;
+
+    /// # Safety
+    ///
+    /// `value` answers where the value of the dependency with this number lies, for which the node of this number stands.
+    #[doc(hidden)]
+    unsafe fn values<'a>(
+        len: usize,
+        value: &dyn Fn(usize) -> Result<NonNull<()>, WaitError>,
+    ) -> Result<Self::Values<'a>, WaitError>;
+}
+
+mod sealed {
+    /// Only the types here are dependencies.
+    pub trait Sealed {
+        /// A node for each.
+        fn nodes(&self) -> Vec<super::WaitNode>;
+    }
+}
+
+impl<T: Send + Sync + 'static> sealed::Sealed for &[Request<T>] {
+    fn nodes(&self) -> Vec<WaitNode> {
+        self.iter().map(|request| node(request.clone())).collect()
+    }
+}
+
+impl<T: Send + Sync + 'static> Dependencies for &[Request<T>] {
+    type Values<'a> = Vec<&'a T>;
+
+    unsafe fn values<'a>(
+        len: usize,
+        value: &dyn Fn(usize) -> Result<NonNull<()>, WaitError>,
+    ) -> Result<Vec<&'a T>, WaitError> {
+        // SAFETY: by contract.
+        (0..len).map(|at| Ok(unsafe { value(at)?.cast::<T>().as_ref() })).collect()
+    }
+}
+
+macro_rules! tuples {
+    ($($($T:ident $at:tt),+;)+) => {$(
+        impl<$($T: Send + Sync + 'static),+> sealed::Sealed for ($(&Request<$T>,)+) {
+                    fn nodes(&self) -> Vec<WaitNode> {
+                vec![$(node(self.$at.clone())),+]
+            }
+        }
+        impl<$($T: Send + Sync + 'static),+> Dependencies for ($(&Request<$T>,)+) {
+            type Values<'a> = ($(&'a $T,)+);
+
+            unsafe fn values<'a>(
+                _: usize,
+                value: &dyn Fn(usize) -> Result<NonNull<()>, WaitError>,
+            ) -> Result<($(&'a $T,)+), WaitError> {
+                // SAFETY: by contract.
+                Ok(($(unsafe { value($at)?.cast::<$T>().as_ref() },)+))
+            }
+        }
+    )+};
+}
+
+tuples! {
+    A 0;
+    A 0, B 1;
+    A 0, B 1, C 2;
+    A 0, B 1, C 2, D 3;
+    A 0, B 1, C 2, D 3, E 4;
+    A 0, B 1, C 2, D 3, E 4, F 5;
+}

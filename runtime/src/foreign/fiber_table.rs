@@ -1,0 +1,85 @@
+//! The functions of a context's table that need to know no more than the context's fiber. Those of a coroutine and those of a foreign thread are the
+//! same; each table adds what parks, wakes and times its stack (`foreign/mod.rs`, `schedule/coroutine/table.rs`).
+
+use std::ptr;
+
+use forebear_context::context::{Context, ForeignContext, OwnerWait, Table, Ticket};
+use forebear_context::error::Cycle;
+use forebear_context::shim::atomic::{AtomicU64, Ordering};
+
+use crate::cancel;
+use crate::deadlock::owner;
+use crate::record::any;
+use crate::record::fiber::Fiber;
+use crate::record::no_suspend;
+
+/// See the module head. For contexts behind which a fiber lies.
+pub(crate) const OF_FIBER: Table = Table {
+    in_request,
+    requester,
+    request_number,
+    urgency,
+    word,
+    is_cancelled,
+    refuse_wait,
+    wait_for_owner,
+    take_cycle,
+    gave_back,
+    ..ForeignContext::TABLE
+};
+
+unsafe fn in_request(context: &Context) -> bool {
+    // SAFETY: by the table.
+    unsafe { Fiber::of(context) }.request().is_some()
+}
+
+unsafe fn requester(context: &Context) -> usize {
+    // SAFETY: by the table.
+    owner::requester(unsafe { Fiber::of(context) }).map_or(0, |h| ptr::from_ref(h).addr())
+}
+
+unsafe fn request_number(context: &Context) -> u64 {
+    // SAFETY: by the table.
+    owner::requester(unsafe { Fiber::of(context) }).map_or(0, |h| any::id_of(h).as_u64())
+}
+
+unsafe fn urgency(context: &Context) -> u64 {
+    // SAFETY: by the table.
+    unsafe { Fiber::of(context) }.urgency.load(Ordering::Relaxed)
+}
+
+unsafe fn word(context: &Context) -> *const AtomicU64 {
+    // SAFETY: by the table.
+    let request = unsafe { Fiber::of(context) }.request();
+    request.map_or(ptr::null(), |request| request.identity().bare.as_atomic())
+}
+
+unsafe fn is_cancelled(context: &Context) -> bool {
+    // SAFETY: by the table.
+    cancel::refuses(unsafe { Fiber::of(context) })
+}
+
+unsafe fn refuse_wait(context: &Context, what: &str) {
+    // SAFETY: by the table.
+    no_suspend::refuse(unsafe { Fiber::of(context) }, what, true);
+}
+
+unsafe fn wait_for_owner(
+    context: &Context,
+    ticket: Ticket,
+    wait: &OwnerWait,
+    limited: bool,
+) -> Option<Cycle> {
+    // SAFETY: by the table.
+    unsafe { owner::wait_for_owner(Fiber::of(context), ticket, wait, limited) }
+}
+
+unsafe fn take_cycle(context: &Context, ticket: Ticket) -> Option<Cycle> {
+    // SAFETY: by the table.
+    owner::take_cycle(unsafe { Fiber::of(context) }, ticket)
+}
+
+unsafe fn gave_back(context: &Context) {
+    // SAFETY: by the table.
+    owner::gave_back(unsafe { Fiber::of(context) });
+}

@@ -1,0 +1,144 @@
+//! Reports what goes wrong and has nobody to be told: to the runtime's hooks, or by their one-line defaults.
+//!
+//! The panic hook of the process is wrapped once, by the first runtime, around whatever hook was there: a panic inside a
+//! request is shown by the hook that the program chose, but on the thread's own stack, since a backtrace needs more
+//! stack than a small request has. A hook that is set later replaces the wrapper and runs on the request's stack; it
+//! is set before the first runtime, or asks for larger stacks.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::io::{self, Write};
+use std::panic;
+use std::sync::Once;
+
+use forebear_context::context;
+use forebear_context::error::internal::drop_contained;
+use forebear_context::error::{Failure, SourceLocation};
+
+use crate::record::callback;
+use crate::record::fiber;
+use crate::record::header::Header;
+use crate::record::hooks::Hooks;
+
+forebear_context::shim::thread_local! {
+    static PANICKED_AT: RefCell<Option<SourceLocation>> = const { RefCell::new(None) };
+}
+
+/// Where the panic was that this thread has just caught, if the hook saw it.
+pub(crate) fn take_location() -> Option<SourceLocation> {
+    PANICKED_AT.try_with(|at| at.borrow_mut().take()).ok().flatten()
+}
+
+/// Wraps the panic hook, once in the life of the process.
+pub(crate) fn wrap_panic_hook() {
+    if cfg!(shuttle) {
+        return; // the hook says in which schedule it was
+    }
+    static WRAPPED: Once = Once::new();
+    WRAPPED.call_once(|| {
+        let inner = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let here = info.location().map(SourceLocation::copied);
+            let _ = PANICKED_AT.try_with(|at| *at.borrow_mut() = here);
+            let coroutine = fiber::get().filter(|fiber| fiber.has_worker());
+            match (coroutine, context::current()) {
+                (Some(fiber), Some(context)) => {
+                    // SAFETY: the context of this stack is valid.
+                    let context = unsafe { context.as_ref() };
+                    // On the thread's stack nothing can be suspended, and what this fiber knows of its stack is not
+                    // true: so the hook can neither wait nor run requests directly.
+                    let arena = fiber.arena.replace(std::ptr::null());
+                    context.no_suspend().set(context.no_suspend().get() + 1);
+                    // SAFETY: we are on that context's stack (F2), and the hook does not wait. If it panics, the
+                    // process aborts, as it does for any hook.
+                    unsafe { context.switch().on_thread_stack(&mut || inner(info)) };
+                    context.no_suspend().set(context.no_suspend().get() - 1);
+                    fiber.arena.set(arena);
+                }
+                _ => inner(info),
+            }
+        }));
+    });
+}
+
+/// Calls a hook of the user's. Its panic is nobody's affair any more; one line says whose it was.
+fn contained(name: &'static str, hook: impl FnOnce()) {
+    if let Err(payload) = callback::call(name, hook) {
+        say(&format_args!("{name} has panicked: {}", message_of(&*payload)));
+        drop_contained(payload);
+    }
+}
+
+/// What a panic says, if that is text.
+pub(crate) fn message_of(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&'static str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")
+}
+
+/// One line on standard error, if that can be written to.
+fn say(what: &dyn fmt::Display) {
+    let _ = writeln!(io::stderr(), "forebear: {what}");
+}
+
+/// Reports a failure that nobody looked at: to the runtime's hook, else to `tracing` if that feature is on, else in one
+/// line on standard error.
+#[cold]
+pub(crate) fn unseen_failure(hooks: Option<&Hooks>, failure: &Failure) {
+    match hooks.and_then(|hooks| hooks.on_unhandled_failure.as_ref()) {
+        Some(hook) => {
+            contained(callback::ON_UNSEEN_FAILURE, || hook(failure));
+        }
+        None => {
+            // The error's own code writes this, and before anything is locked that it could ask for.
+            let shown =
+                callback::call(callback::DISPLAY, || format!("{failure:#}")).unwrap_or_else(|payload| {
+                    drop_contained(payload);
+                    format!(
+                        "that of request '{}', whose `Display` has panicked",
+                        failure.request().escape_debug()
+                    )
+                });
+            #[cfg(feature = "tracing")]
+            contained(callback::SUBSCRIBER, || {
+                tracing::error!(request = failure.request(), "unhandled failure: {shown}");
+            });
+            #[cfg(not(feature = "tracing"))]
+            say(&format_args!("unhandled failure: {shown}"));
+        }
+    }
+}
+
+/// A destructor of a request's value or captures, or a callback that cannot change the outcome, has panicked: reported like
+/// a failure that nobody looked at.
+#[cold]
+pub(crate) fn aside_panicked(header: &Header, payload: Box<dyn std::any::Any + Send>) {
+    let failure = Failure::from_panic(payload, header.name().to_owned(), take_location());
+    // SAFETY: the header is alive, hence the record of its arena (M3).
+    let hooks = unsafe { header.arena.get().as_ref() }.map(|arena| &arena.runtime().hooks);
+    unseen_failure(hooks, &failure);
+}
+
+/// Says what a user ought to know: to the runtime's hook, else to `tracing` if that feature is on, else in one line on
+/// standard error.
+#[cold]
+pub(crate) fn warn(hooks: &Hooks, what: &str) {
+    match &hooks.on_warning {
+        Some(hook) => {
+            contained(callback::ON_WARNING, || hook(what));
+        }
+        None => {
+            #[cfg(feature = "tracing")]
+            contained(callback::SUBSCRIBER, || tracing::warn!("{what}"));
+            #[cfg(not(feature = "tracing"))]
+            say(&what);
+        }
+    }
+}
+
+/// A worker cannot do its work at all.
+#[cold]
+pub(crate) fn die(why: &dyn std::fmt::Display) -> ! {
+    say(&format_args!("a worker cannot continue: {why}"));
+    std::process::abort()
+}

@@ -1,0 +1,37 @@
+//! The table through which the layers below call this one and what it is made of ([`crate::record::above`]).
+
+use super::{dependents, driver, finish};
+use crate::record::above::{self, Above};
+use crate::shared::OfRuntime;
+use crate::shared::thread;
+use crate::shared::worker::OnRecord;
+use crate::{cancel, foreign};
+
+static TABLE: Above = Above {
+    fiber: foreign::fiber,
+    conclude: finish::conclude,
+    admit: dependents::admit,
+    drive: driver::wait,
+    owns: thread::owns,
+    keep_for_later: |fiber, side| match fiber.worker_record() {
+        Some(worker) if worker.holds_back(fiber) => {
+            worker.drop_later(side);
+            None
+        }
+        None if thread::is_in_a_wait() => {
+            thread::keep_for_later(side);
+            None
+        }
+        _ => Some(side),
+    },
+    disarm_due: |arena, header, due| arena.shared().deadlines.disarm_due(header, due),
+    limit_comes: cancel::limit_comes,
+    // SAFETY: by the table, as `abort` asks.
+    abort: |header, reason| _ = unsafe { cancel::abort(header, reason) },
+    leave_end: cancel::leave_end,
+};
+
+/// Before the first runtime is made.
+pub(crate) fn provide() {
+    above::provide(&TABLE);
+}

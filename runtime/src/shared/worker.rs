@@ -1,0 +1,337 @@
+//! The record of a worker: what the layers below the scheduler know of it. The scheduler's own record of it begins with this one
+//! ([`crate::schedule::worker`]); so what stands here says what a cancel, a raise, a deadline and a waker do with a worker.
+//!
+//! # Who may touch what
+//!
+//! | field | by whom |
+//! |---|---|
+//! | `index`, `need_pages`, `shared`, `arena` | any thread reads them; they do not change |
+//! | `post` | any thread; its own head says how |
+//! | `list` | the worker's thread; others read it under the raid's guard ([`crate::state::raid`]) |
+//! | `limit_alarm` | under the lock of its shard ([`crate::time::deadlines`]) |
+//! | all others | the worker's thread alone (V1) |
+
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::NonNull;
+
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::Ordering;
+
+use super::Shared;
+use super::post::Post;
+use crate::record::arena::Arena;
+use crate::record::fiber::Fiber;
+use crate::record::header::{Header, HeaderPlace};
+use crate::record::private_queue::PrivateQueue;
+use crate::record::put_aside::PutAside;
+use crate::record::side::Side;
+use crate::stack::ready::Ready;
+use crate::state::alarms::Standing;
+use crate::state::attention::{Attention, DRIVEN, MARKS, MESSAGE, OLDER, RAIDED, SHUT};
+use crate::state::estimated_clock::EstimatedClock;
+use crate::state::word::Cancel;
+
+/// After so many scheduling points a busy worker looks at the clock.
+pub(crate) const PERIOD: u32 = 16;
+
+/// See the module head.
+pub(crate) struct WorkerRecord {
+    pub index: usize,
+    /// What a request is guaranteed unless it asks otherwise, in pages: the runtime's, close at hand.
+    pub need_pages: u16,
+    shared: *const Shared,
+    arena: *const Arena,
+    pub list: PrivateQueue,
+    ready: UnsafeCell<Ready>,
+    /// What `post.running` holds.
+    running: Cell<u64>,
+    /// What the loop is to end, to drop and to warn of.
+    pub put_aside: PutAside,
+    /// Cancelled requests that have started here and are not over.
+    marked: Cell<usize>,
+    /// Fibers that stand still in the middle of an unwind.
+    pub left_unwinding: Cell<usize>,
+    /// It has aborted what is on it, since the runtime is shut down.
+    swept: Cell<bool>,
+    /// See `schedule/worker/alarm.rs`.
+    pub alarm: Cell<u32>,
+    /// Where the entry for the deadlines of the requests made here stands.
+    pub limit_alarm: Standing,
+    /// What time it is, for time-outs that begin here.
+    pub estimated_clock: EstimatedClock,
+    pub post: Post,
+}
+
+// SAFETY: V1: others touch what is made for it, by the table of the module head.
+unsafe impl Sync for WorkerRecord {}
+// SAFETY: the record moves before its thread begins.
+unsafe impl Send for WorkerRecord {}
+
+impl WorkerRecord {
+    /// The record of worker number `index`.
+    ///
+    /// # Safety
+    ///
+    /// It becomes the first field of a worker of the scheduler's (WR1, in [`super::workers`]).
+    pub(crate) unsafe fn new(index: usize, shared: &Arc<Shared>) -> WorkerRecord {
+        let attention = Attention::new();
+        if shared.driven.is_some() {
+            attention.raise(DRIVEN);
+        }
+        WorkerRecord {
+            index,
+            need_pages: shared.default_need,
+            shared: Arc::as_ptr(shared),
+            // SAFETY: RR1; the caller's count.
+            arena: unsafe { shared.depot.open_for(shared.record_ptr(), index as u32) }.as_ptr(),
+            list: PrivateQueue::new(),
+            ready: UnsafeCell::default(),
+            running: Cell::new(NO_KEY),
+            put_aside: PutAside::new(),
+            marked: Cell::new(0),
+            left_unwinding: Cell::new(0),
+            swept: Cell::new(false),
+            alarm: Cell::new(0),
+            limit_alarm: Standing::default(),
+            estimated_clock: EstimatedClock::new(shared.deadlines.estimates()),
+            post: Post::new(attention, shared.groups.shared_queue(index)),
+        }
+    }
+
+    /// The runtime's record.
+    #[inline(always)]
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: the record holds its workers.
+        unsafe { &*self.shared }
+    }
+
+    /// Where this worker's requests are made.
+    #[inline(always)]
+    pub(crate) fn arena(&self) -> &Arena {
+        // SAFETY: M3; arenas stay until the record goes.
+        unsafe { &*self.arena }
+    }
+}
+
+/// What runs and what is ready. On the worker's thread.
+impl WorkerRecord {
+    #[allow(clippy::mut_from_ref, reason = "V1, and no caller keeps it over another call")]
+    #[inline(always)]
+    pub(crate) fn ready(&self) -> &mut Ready {
+        // SAFETY: V1; every use ends before the next begins.
+        unsafe { &mut *self.ready.get() }
+    }
+
+    /// The root key of what it runs; [`NO_KEY`] when it looks for work.
+    #[inline(always)]
+    pub(crate) fn running(&self) -> u64 {
+        self.running.get()
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_running(&self, key: u64) {
+        if self.running.get() != key {
+            self.running.set(key);
+            self.post.running.store(key, Ordering::Relaxed);
+        }
+    }
+
+    /// A fiber of this worker may go on.
+    pub(crate) fn make_ready(&self, fiber: NonNull<Fiber>) {
+        self.ready().push(fiber);
+        // SAFETY: K3.
+        let key = unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed);
+        self.tell_of(key);
+    }
+
+    /// Fibers of this worker may go on, the earliest first.
+    pub(crate) fn make_all_ready(&self, fibers: &[NonNull<Fiber>]) {
+        let Some((latest, before)) = fibers.split_last() else { return };
+        // SAFETY: K3.
+        let keys = fibers.iter().map(|fiber| unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed));
+        let key = keys.min().unwrap_or(NO_KEY);
+        self.ready().push_arrived(*latest, before.iter().rev().copied());
+        self.tell_of(key);
+    }
+
+    /// A fiber of this worker, which is left, has become more urgent: if it is ready, it gets the place that goes with that.
+    #[cold]
+    pub(crate) fn raise_ready(&self, fiber: NonNull<Fiber>) {
+        // SAFETY: K3.
+        let s = unsafe { fiber.as_ref() };
+        if s.context().is_waiting() {
+            return;
+        }
+        self.ready().raise(fiber);
+        self.tell_of(s.urgency.load(Ordering::Relaxed));
+    }
+
+    /// Something of that key has become ready here.
+    fn tell_of(&self, key: u64) {
+        if key < self.running.get() {
+            self.post.attention.raise(OLDER);
+        }
+    }
+
+    /// Whether a stack of this worker stands still in an unwind.
+    pub(crate) fn has_left_unwinding(&self) -> bool {
+        self.left_unwinding.get() != 0
+    }
+
+    /// Something is armed here.
+    #[inline]
+    pub(crate) fn note_alarm(&self) {
+        if self.alarm.get() == 0 {
+            self.alarm.set(PERIOD);
+        }
+    }
+}
+
+/// The owner's side of a raid ([`crate::state::raid`]). On the worker's thread.
+impl WorkerRecord {
+    /// Begins to touch an entry of the private queue, for a plain store into its word (RD1). False: there was a raid, and nothing was done.
+    #[inline(always)]
+    pub(crate) fn begins_to_touch(&self, h: &Header) -> bool {
+        h.place.touch(|| self.post.attention.get() & RAIDED == 0)
+    }
+
+    /// The same in any case: settles first if there was a raid.
+    #[inline(always)]
+    pub(crate) fn touch(&self, h: &Header) {
+        while !self.begins_to_touch(h) {
+            self.settle_raid();
+        }
+    }
+
+    /// Takes a request out of the private queue.
+    #[inline(always)]
+    pub(crate) fn take_out(&self, h: &Header) {
+        self.touch(h);
+        self.list.unlink(h);
+    }
+
+    /// Asks for the cancel of a request by `ask`, which calls [`Word::cancel_private`](crate::state::word::Word::cancel_private), and takes the
+    /// request out of the private queue if that has ended it. A request that has left the list meanwhile is not asked: the cancel that took
+    /// it out has reached it, or its start looks for a cancel.
+    pub(crate) fn cancel_listed(&self, h: &Header, ask: impl FnOnce() -> Cancel) -> Cancel {
+        if h.place.get() != HeaderPlace::Private {
+            return Cancel::Unasked;
+        }
+        self.touch(h);
+        let came = ask();
+        if came == Cancel::Ended {
+            self.list.unlink(h);
+        } else {
+            h.place.set(HeaderPlace::Private);
+        }
+        came
+    }
+
+    /// There was a raid: waits until it is over.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn settle_raid(&self) {
+        // A raider that was left behind in the parent process is not there to end its raid.
+        self.post.raids.settle(&self.post.attention, || self.shared().is_inherited());
+    }
+}
+
+/// Cancelled requests, and what is put aside for the loop. On the worker's thread.
+impl WorkerRecord {
+    /// So many more cancelled requests run here.
+    pub(crate) fn count_marked(&self, more: isize) {
+        let marked = self.marked.get().wrapping_add_signed(more);
+        self.marked.set(marked);
+        if marked == 0 {
+            self.post.attention.clear(MARKS);
+        } else if more > 0 {
+            self.post.attention.raise(MARKS);
+        }
+    }
+
+    /// The worker aborts what is on it, now; false if it has done so. From now on it refuses new work.
+    pub(crate) fn begins_sweep(&self) -> bool {
+        self.post.attention.raise(SHUT);
+        !self.swept.replace(true)
+    }
+
+    /// Whether it has done so.
+    pub(crate) fn has_swept(&self) -> bool {
+        self.swept.get()
+    }
+
+    /// The loop is to end these: each claimed, with the runner's link.
+    pub(crate) fn put_aside(&self, requests: Vec<NonNull<Header>>) {
+        if !requests.is_empty() {
+            self.put_aside.add(requests);
+            self.post.attention.raise(MESSAGE);
+        }
+    }
+
+    /// Whether nothing of the user's may be dropped on `fiber`, which is this worker's and current.
+    pub(crate) fn holds_back(&self, fiber: &Fiber) -> bool {
+        self.put_aside.holds_back() || fiber.context().is_waiting()
+    }
+
+    /// The loop is to drop this.
+    #[cold]
+    pub(crate) fn drop_later(&self, side: Box<Side>) {
+        self.put_aside.drop_later(side);
+        self.post.attention.raise(MESSAGE);
+    }
+
+    /// A stack of this worker has put something off ([`DropQueues`](crate::record::drop_queue::DropQueues)). If it waits before it gets there, the loop does it.
+    pub(crate) fn has_put_off(&self) {
+        self.post.attention.raise(MESSAGE);
+    }
+
+    /// Answers those who have asked this worker for a dump.
+    #[inline]
+    pub(crate) fn answer_dumps(&self) {
+        if self.post.asked.are_any() {
+            (self.shared().calls.answer_dumps)(self);
+        }
+    }
+}
+
+/// By anybody.
+impl WorkerRecord {
+    /// Has the worker look whether it is to sweep.
+    pub(crate) fn stir_up(&self) {
+        self.post.attention.raise(MESSAGE);
+    }
+
+    /// Whether something stands in its private queue. A snapshot.
+    pub(crate) fn keeps_something(&self) -> bool {
+        !self.list.first().load(Ordering::Relaxed).is_null()
+    }
+}
+
+impl std::fmt::Debug for WorkerRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+/// Of a stack: the record of its worker.
+pub(crate) trait OnRecord {
+    /// The record of the worker, unless this is a foreign thread.
+    fn worker_record(&self) -> Option<&WorkerRecord>;
+}
+
+impl OnRecord for Fiber {
+    #[inline(always)]
+    fn worker_record(&self) -> Option<&WorkerRecord> {
+        // SAFETY: a coroutine's worker outlives it.
+        unsafe { self.worker.cast::<WorkerRecord>().as_ref() }
+    }
+}
+
+/// Whether what runs on the fiber is called by an unwind.
+#[inline]
+pub(crate) fn is_unwinding(fiber: &Fiber) -> bool {
+    std::thread::panicking()
+        && (fiber.context().unwinding().get()
+            || fiber.worker_record().is_none_or(|worker| !worker.has_left_unwinding()))
+}
