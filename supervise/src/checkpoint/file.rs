@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::io_at;
-use super::sections::{AT_ONCE, Entry, SavedSections, Sections};
+use super::sections::{AT_ONCE, Entry, LONGEST_TABLE, SavedSections, Sections};
 use super::{CheckpointError, State};
 
 const MAGIC: [u8; 8] = *b"FBCKPT\r\n";
@@ -17,8 +17,6 @@ const HEADER: u64 = 40;
 const FOOTER: u64 = 24;
 /// As much is read at a time.
 const CHUNK: usize = 1 << 18;
-/// Names and tables that are longer than a file of ours has.
-const LONGEST_TABLE: u64 = 1 << 30;
 
 /// What stands before the sections.
 pub(super) struct Header {

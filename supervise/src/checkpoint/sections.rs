@@ -14,6 +14,11 @@ use serde::de::DeserializeOwned;
 /// So many bytes are written and summed up at a time, as many as the file's buffer holds.
 pub(super) const AT_ONCE: usize = 1 << 18;
 
+/// The longest table of sections that a file has, in bytes. A reader that allocates the table trusts the file with no more.
+pub(super) const LONGEST_TABLE: u64 = 1 << 30;
+/// Bytes of an entry beside its name.
+pub(super) const ENTRY: u64 = 24;
+
 /// One section, in the table.
 pub(super) struct Entry {
     pub(super) name: String,
@@ -65,6 +70,8 @@ pub struct Sections<'a> {
     offset: u64,
     entries: Vec<Entry>,
     names: HashSet<String>,
+    /// Bytes of the table of these sections.
+    table: u64,
     refused: Option<io::Error>,
 }
 
@@ -95,6 +102,13 @@ pub enum SectionError {
     #[non_exhaustive]
     Twice {
         /// The name.
+        section: String,
+    },
+    /// One more section would make the table of names longer than a checkpoint can have: 1 GiB, which is 24 bytes and the name for each section.
+    /// Write fewer sections, or shorter names.
+    #[non_exhaustive]
+    Table {
+        /// The first 64 characters of the name.
         section: String,
     },
     /// The bytes are no value of the requested type, or serde could not write the value.
@@ -128,6 +142,10 @@ impl fmt::Display for SectionError {
         match self {
             SectionError::Missing { section } => write!(f, "the checkpoint has no section `{section}`"),
             SectionError::Twice { section } => write!(f, "the section `{section}` is there already"),
+            SectionError::Table { section } => write!(
+                f,
+                "the section `{section}` has no room in the checkpoint's table of 1 GiB: write fewer sections, or shorter names"
+            ),
             SectionError::Decode { section, .. } => write!(f, "the section `{section}` holds something else"),
             SectionError::NoTensor { section, why } => {
                 write!(f, "the section `{section}` cannot be exported: {why}")
@@ -149,7 +167,7 @@ impl StdError for SectionError {
 
 impl<'a> Sections<'a> {
     pub(super) fn new(out: &'a mut dyn Write, offset: u64) -> Self {
-        Sections { out, offset, entries: Vec::new(), names: HashSet::new(), refused: None }
+        Sections { out, offset, entries: Vec::new(), names: HashSet::new(), table: 0, refused: None }
     }
 
     /// The table, where it begins, and what the system has refused.
@@ -161,7 +179,7 @@ impl<'a> Sections<'a> {
     ///
     /// # Errors
     ///
-    /// [`SectionError::Twice`], [`SectionError::Decode`], [`SectionError::Io`].
+    /// [`SectionError::Twice`], [`SectionError::Table`], [`SectionError::Decode`], [`SectionError::Io`].
     pub fn put(&mut self, name: &str, value: &impl Serialize) -> Result<(), Error> {
         let mut writer = self.writer(name)?;
         let written = postcard::to_io(value, &mut writer).map(drop);
@@ -174,7 +192,7 @@ impl<'a> Sections<'a> {
     ///
     /// # Errors
     ///
-    /// [`SectionError::Twice`], [`SectionError::Io`].
+    /// [`SectionError::Twice`], [`SectionError::Table`], [`SectionError::Io`].
     pub fn put_bytes(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
         let mut writer = self.writer(name)?;
         let _ = writer.write_all(bytes);
@@ -185,11 +203,16 @@ impl<'a> Sections<'a> {
     ///
     /// # Errors
     ///
-    /// [`SectionError::Twice`].
+    /// [`SectionError::Twice`], [`SectionError::Table`].
     pub fn writer<'s>(&'s mut self, name: &str) -> Result<SectionWriter<'s, 'a>, Error> {
+        let table = self.table + ENTRY + name.len() as u64;
+        if table > LONGEST_TABLE {
+            return Err(SectionError::Table { section: name.chars().take(64).collect() }.into());
+        }
         if !self.names.insert(name.to_owned()) {
             return Err(SectionError::Twice { section: name.to_owned() }.into());
         }
+        self.table = table;
         self.entries.push(Entry { name: name.to_owned(), offset: self.offset, length: 0, checksum: 0 });
         Ok(SectionWriter { sections: self })
     }
@@ -395,5 +418,35 @@ impl SectionReader {
 impl Read for SectionReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.from.read(into)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file whose table no reader would accept is refused while it is written: the checkpoint before it stays the newest.
+    #[test]
+    fn a_section_beyond_the_longest_table_is_refused() {
+        let mut sink = io::sink();
+        let mut sections = Sections::new(&mut sink, 0);
+        sections.put_bytes("first", b"1").unwrap();
+        assert_eq!(sections.table, ENTRY + 5);
+
+        // As if names of nearly a gibibyte stood before.
+        sections.table = LONGEST_TABLE - 2 * (ENTRY + 4);
+        sections.put_bytes("fits", b"2").unwrap();
+        let error = sections.put_bytes("large", b"3").unwrap_err();
+        assert!(
+            matches!(error.downcast_ref(), Some(SectionError::Table { section, .. }) if section == "large"),
+            "{error}"
+        );
+        sections.put_bytes("last", b"4").unwrap();
+        assert_eq!(sections.table, LONGEST_TABLE);
+
+        let error = sections.put_bytes(&"n".repeat(100), b"").unwrap_err();
+        assert!(error.to_string().contains(&format!("`{}`", "n".repeat(64))), "{error}");
+        let (entries, ..) = sections.finish();
+        assert!(entries.iter().map(|entry| entry.name.as_str()).eq(["first", "fits", "last"]));
     }
 }
