@@ -3,7 +3,7 @@
 //! A section takes some hundreds of nanoseconds, and each contender does as much outside. A lock that leaves the choice to chance
 //! has a short median and may let one wait for ever; one that hands over in turn has a median as long as all its waits. The goal is about the ratio;
 //! what a section costs, with all waits, stands beside it. parking_lot and std have no tasks: in each row as many threads.
-//! may is not in the last row: it did not come to its end there in 180 s, twice.
+//! may is not in the last two rows: with threads and tasks at one lock, it did not come to its end in 180 s in three processes.
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};
 use crate::load::{Contenders, Load};
@@ -39,7 +39,7 @@ pub const CLAIM: Claim = Claim {
         row("10 tasks", const { &runners(Contenders::Tasks, 10) }),
         row("100 tasks", const { &runners(Contenders::Tasks, 100) }),
         row("a thread and a task", const { &runners(Contenders::Mixed, 2) }),
-        row("5 threads and 5 tasks", const { &runners(Contenders::Mixed, 10) }),
+        row("5 threads and 5 tasks", const { &runners(Contenders::Mixed, 10) }.split_at(4).0),
         row("50 threads and 50 tasks", const { &runners(Contenders::Mixed, 100) }.split_at(4).0),
     ],
 };
