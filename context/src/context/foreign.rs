@@ -52,6 +52,7 @@ impl ForeignContext {
         gave_back,
         shares_thread,
         give_way,
+        is_alone,
         turn,
     };
 
@@ -248,6 +249,11 @@ unsafe fn shares_thread(_: &Context, _: NonNull<Context>) -> bool {
 /// The system shares the processor among threads.
 unsafe fn give_way(_: &Context) -> Option<NonNull<Context>> {
     None
+}
+
+/// Other threads are the system's to run.
+unsafe fn is_alone(_: &Context) -> bool {
+    true
 }
 
 #[cfg(not(loom))]

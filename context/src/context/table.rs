@@ -30,6 +30,7 @@ pub type NameFn = unsafe fn(&Context, &mut dyn FnMut(&str));
 /// | `wait_for_owner`, `take_cycle`, `gave_back` | raises the holder, searches for a cycle | the same | nothing |
 /// | `shares_thread` | whether the holder is of this worker | as any other thread | false |
 /// | `give_way` | a ready fiber of the worker, if there is one | as any other thread | nobody |
+/// | `is_alone` | whether the worker has nothing else to run | whether it has no seat | true |
 /// | `turn` | counted by the worker, so that a seed replays it | as any other thread | counted by the thread |
 #[derive(Clone, Copy)]
 pub struct Table {
@@ -82,6 +83,9 @@ pub struct Table {
     /// Lets others go first: answers whom to switch to, the context being listed to be entered again; `None` if there is nobody, or the context
     /// cannot be left. On the context's own stack, outside of any wait.
     pub give_way: unsafe fn(&Context) -> Option<NonNull<Context>>,
+    /// Whether nothing else could run on this thread now, as far as it knows, so that a look for what is held elsewhere delays nobody. A hint. On the
+    /// context's own stack.
+    pub is_alone: unsafe fn(&Context) -> bool,
     /// A number that differs from one call to the next, for choices that should not always fall out the same. On the context's own
     /// stack.
     pub turn: unsafe fn(&Context) -> u64,

@@ -32,7 +32,8 @@ use crate::shared::thread::{FOREIGN, Foreign, ForeignFiber, of, take_late, threa
 use crate::stack::lent::Lent;
 use crate::time::deadlines::keep;
 
-static TABLE: Table = Table { prepare, finish, unpark, name, now, deadline, arm, disarm, ..OF_FIBER };
+static TABLE: Table =
+    Table { prepare, finish, unpark, name, now, deadline, arm, disarm, is_alone, ..OF_FIBER };
 
 /// From now on every thread that waits for anything of ours has a fiber.
 pub(crate) fn provide() {
@@ -313,6 +314,11 @@ unsafe fn disarm(context: &Context, alarm: Alarm) {
     if let Some(shared) = entered(&unsafe { of(context) }.fiber) {
         shared.deadlines.disarm(context, alarm);
     }
+}
+
+/// A thread with a seat is a worker itself: what holds a lock may be its own to run.
+unsafe fn is_alone(_: &Context) -> bool {
+    FOREIGN.try_with(|foreign| foreign.seats.borrow().is_empty()).unwrap_or(false)
 }
 
 #[cfg(test)]

@@ -22,9 +22,13 @@ struct Actor {
     urgency: Cell<u64>,
     /// How often it has given way.
     ways: Cell<u32>,
+    /// Whether nothing else could run on its thread, and how often that was asked.
+    alone: Cell<bool>,
+    asked: Cell<u32>,
+    at_question: RefCell<Option<Box<dyn FnOnce()>>>,
 }
 
-static TABLE: Table = Table { now, shares_thread, urgency, give_way, ..ForeignContext::TABLE };
+static TABLE: Table = Table { now, shares_thread, urgency, give_way, is_alone, ..ForeignContext::TABLE };
 static LOCK: Lock = called("Mutex");
 
 unsafe fn now(context: &Context) -> Instant {
@@ -55,6 +59,17 @@ unsafe fn give_way(context: &Context) -> Option<NonNull<Context>> {
     None
 }
 
+unsafe fn is_alone(context: &Context) -> bool {
+    // SAFETY: as above.
+    let actor = unsafe { &*ptr::from_ref(context).cast::<Actor>() };
+    actor.asked.set(actor.asked.get() + 1);
+    let call = actor.at_question.borrow_mut().take();
+    if let Some(call) = call {
+        call();
+    }
+    actor.alone.get()
+}
+
 impl Actor {
     fn new() -> Box<Actor> {
         Box::new(Actor {
@@ -64,6 +79,9 @@ impl Actor {
             at_look: RefCell::default(),
             urgency: Cell::new(NO_KEY),
             ways: Cell::new(0),
+            alone: Cell::new(false),
+            asked: Cell::new(0),
+            at_question: RefCell::default(),
         })
     }
 
@@ -140,6 +158,58 @@ fn while_one_is_on_its_way_32_releases_wake_nobody_else() {
     barge(&lock);
     assert!(!first.has_it(one) && !second.has_it(two));
     // SAFETY: the test has it.
+    unsafe { lock.unlock() };
+}
+
+#[test]
+fn one_that_was_woken_and_is_alone_looks_for_a_held_lock_and_others_stay_asleep_meanwhile() {
+    let lock = Rc::new(RawLock::default());
+    let [older, younger] = [0; 2].map(|_| Actor::new());
+    assert!(lock.try_lock());
+    let (mut first, mut second) = (older.wait_for(&lock), younger.wait_for(&lock));
+    let (one, two) = (first.park(), second.park());
+    barge(&lock);
+    older.alone.set(true);
+    older.asked.set(0);
+    let held = lock.clone();
+    let behind = ptr::from_ref(younger.context());
+    *older.at_question.borrow_mut() = Some(Box::new(move || {
+        // The holder goes on for a while, and then lets go.
+        pass(&held);
+        // SAFETY: the actor lives through the test.
+        assert!(unsafe { &*behind }.is_waiting(), "one is on its way, and looks");
+        // SAFETY: the test has it.
+        unsafe { held.unlock() };
+    }));
+    assert!(first.has_it(one), "it was free when it looked again");
+    assert_eq!(older.asked.get(), 1);
+    // SAFETY: that one has it.
+    unsafe { lock.unlock() };
+    assert!(second.has_it(two));
+    // SAFETY: that one has it.
+    unsafe { lock.unlock() };
+}
+
+#[test]
+fn one_that_was_woken_loses_if_the_lock_stays_held_whether_it_is_alone_or_not() {
+    let lock = RawLock::default();
+    let actor = Actor::new();
+    assert!(lock.try_lock());
+    let mut waiting = actor.wait_for(&lock);
+    let mut ticket = waiting.park();
+    for alone in [false, true] {
+        actor.asked.set(0);
+        actor.alone.set(alone);
+        barge(&lock);
+        assert!(!waiting.has_it(ticket), "it is held");
+        assert_eq!(actor.asked.get(), 1, "alone: {alone}");
+        actor.alone.set(false);
+        ticket = waiting.park_again();
+    }
+    // SAFETY: the test has it.
+    unsafe { lock.unlock() };
+    assert!(waiting.has_it(ticket));
+    // SAFETY: that one has it.
     unsafe { lock.unlock() };
 }
 

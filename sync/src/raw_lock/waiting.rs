@@ -18,11 +18,17 @@ use super::{
 };
 use crate::lock_queue::Place;
 
-/// So many looks before a newcomer waits.
-#[cfg(not(loom))]
-const LOOKS: u32 = 40;
-#[cfg(loom)]
+/// So often a newcomer looks for a held lock before it waits, after 1, 2, 4 … pauses: for half a microsecond.
+#[cfg(not(any(loom, shuttle)))]
+const LOOKS: u32 = 6;
+/// So often one looks whose thread has nothing else to run: for some microseconds.
+#[cfg(not(any(loom, shuttle)))]
+const LOOKS_ALONE: u32 = 9;
+/// None in a model: a look changes nothing.
+#[cfg(any(loom, shuttle))]
 const LOOKS: u32 = 0;
+#[cfg(any(loom, shuttle))]
+const LOOKS_ALONE: u32 = 0;
 
 /// A waiter that loses this long after its first loss, or later, reserves the lock.
 pub(super) const PATIENCE: Duration = Duration::from_micros(500);
@@ -121,13 +127,7 @@ impl Waiting<'_> {
         }
         // SAFETY: this is the context's own stack; the wait before, if there was one, is over, and the next is begun below.
         unsafe { context.try_again(ptr::from_ref(lock).addr()) };
-        #[allow(clippy::reversed_empty_ranges, reason = "none in a model")]
-        for _ in 0..LOOKS {
-            if bits(lock.word.load(Ordering::Relaxed)) & (LOCKED | PARKED) != LOCKED {
-                break;
-            }
-            hint::spin_loop();
-        }
+        self.look_while_held(LOOKS, PARKED);
         let gives_way = self.terms.deadline.is_none() && lock.is_left_to(context);
         if !gives_way && lock.barge(self.holder) {
             return self.taken();
@@ -270,6 +270,27 @@ impl Waiting<'_> {
         false
     }
 
+    /// Looks again while the lock is held and nobody is `in_front`: so often at least, and oftener if nothing else could run on this thread. Each look
+    /// takes the word's line from the holder's core. So the looks become rarer, and a holder that lets go and takes the lock again continues undisturbed.
+    #[inline]
+    fn look_while_held(&self, at_least: u32, in_front: usize) {
+        let word = &self.lock.word;
+        let mut most = at_least;
+        for look in 0..LOOKS_ALONE {
+            if bits(word.load(Ordering::Relaxed)) & (LOCKED | in_front) != LOCKED {
+                return;
+            }
+            if look >= most {
+                // SAFETY: its own table, on its own stack.
+                if !unsafe { (self.context.table().is_alone)(self.context) } {
+                    return;
+                }
+                most = LOOKS_ALONE;
+            }
+            (0..1 << look).for_each(|_| hint::spin_loop());
+        }
+    }
+
     /// Whether the holder is of this very thread: to look for the lock while it cannot go on would be in vain.
     fn is_in_the_way(&self) -> bool {
         NonNull::new(self.lock.holder().cast_mut()).is_some_and(|holder| {
@@ -338,10 +359,15 @@ impl Waiting<'_> {
         // SAFETY: it stood in the queue.
         let place = unsafe { self.place.assume_init_ref() };
         match cause {
-            Cause::Woken => self.lock.come(self.holder).then(|| {
-                self.note_taken();
-                Ok(())
-            }),
+            Cause::Woken => {
+                if bits(self.lock.word.load(Ordering::Relaxed)) & LOCKED != 0 && !self.is_in_the_way() {
+                    self.look_while_held(0, RESERVED);
+                }
+                self.lock.come(self.holder).then(|| {
+                    self.note_taken();
+                    Ok(())
+                })
+            }
             Cause::TimedOut => {
                 self.lock.leave(place);
                 Some(Err(Refused::TimedOut))

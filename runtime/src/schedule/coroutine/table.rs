@@ -27,6 +27,7 @@ pub(super) static TABLE: Table = Table {
     disarm,
     shares_thread,
     give_way,
+    is_alone,
     turn,
     ..OF_FIBER
 };
@@ -86,6 +87,11 @@ unsafe fn give_way(context: &Context) -> Option<NonNull<Context>> {
     let next = fiber.worker()?.leave_to_others(fiber)?;
     // SAFETY: K3.
     Some(unsafe { next.as_ref() }.context())
+}
+
+unsafe fn is_alone(context: &Context) -> bool {
+    // SAFETY: by the table.
+    unsafe { worker_of(context) }.has_nothing_ready()
 }
 
 /// Counted by the worker, so that a seed replays it.

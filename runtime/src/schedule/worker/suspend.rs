@@ -303,6 +303,11 @@ impl Worker {
         self.leave_yielding(fiber)
     }
 
+    /// Whether no suspended fiber of this worker could continue, as far as it knows.
+    pub(crate) fn has_nothing_ready(&self) -> bool {
+        self.post.mailbox.is_empty() && self.ready().len() == 0
+    }
+
     /// Runs the oldest unstarted request of this worker or of the roots that has room on this fiber. False: none has.
     #[cold]
     fn run_oldest_here(&self, fiber: &Fiber) -> bool {
