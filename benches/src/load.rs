@@ -111,6 +111,14 @@ pub enum With {
     OwnStack,
     /// A wait with a time-out of an hour. Such a wait never runs the request itself.
     TimeOut,
+    /// One input, by `then`. The two of them are an operation.
+    OneInput,
+    /// Eight inputs, by `after`. The nine of them are an operation.
+    EightInputs,
+    /// No code: a completion that is fulfilled before it is waited for.
+    Completion,
+    /// A wait by its future, in `block_on`.
+    Future,
 }
 
 /// How the nodes of a [`Load::Graph`] come to what they are after. Rivals have one way.

@@ -145,6 +145,20 @@ const COUNTS: &[Count] = &[
     Count { name: "deadline", load: |n| features(n, With::Deadline), size: 5_000, runtimes: &["forebear"] },
     Count { name: "own-stack", load: |n| features(n, With::OwnStack), size: 5_000, runtimes: &["forebear"] },
     Count { name: "time-out", load: |n| features(n, With::TimeOut), size: 5_000, runtimes: &["forebear"] },
+    Count { name: "then-one", load: |n| features(n, With::OneInput), size: 5_000, runtimes: &["forebear"] },
+    Count {
+        name: "after-eight",
+        load: |n| features(n, With::EightInputs),
+        size: 2_000,
+        runtimes: &["forebear"],
+    },
+    Count {
+        name: "completion",
+        load: |n| features(n, With::Completion),
+        size: 5_000,
+        runtimes: &["forebear"],
+    },
+    Count { name: "future", load: |n| features(n, With::Future), size: 5_000, runtimes: &["forebear"] },
     Count {
         name: "depth",
         load: |n| (Load::Depth { levels: n }, 1),

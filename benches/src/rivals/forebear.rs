@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::{Duration, Instant};
 
 use forebear::time::MonotonicClock;
-use forebear::{Request, RequestPool, Runtime, join, scope, spawn, yield_now};
+use forebear::{Request, RequestPool, Runtime, block_on, join, scope, spawn, yield_now};
 
 use crate::load::{Across, How, Job, Load, Rival, Run, Spawn, With};
 use crate::work::graph::Graph;
@@ -289,6 +289,20 @@ fn features(n: u64, with: With) -> Run {
             let request = Request::new(move || work::one(i));
             request.submit();
             *request.wait_timeout(Duration::from_secs(3600)).expect("it is over in time")
+        }),
+        With::OneInput => each(n, |i| waited(&Request::new(move || work::one(i)).then(|value| *value))),
+        With::EightInputs => each(n, |i| {
+            let inputs: [_; 8] = std::array::from_fn(|_| Request::new(|| ()));
+            waited(&Request::builder().after_all(&inputs).build(move || work::one(i)))
+        }),
+        With::Completion => each(n, |i| {
+            let (completer, answer) = Request::completer("a completion");
+            completer.complete(work::one(i)).expect("nobody cancels");
+            waited(&answer)
+        }),
+        With::Future => each(n, |i| {
+            let request = Request::new(move || work::one(i));
+            *block_on(&request).expect("nobody cancels").expect("nothing panics")
         }),
     }
 }

@@ -168,8 +168,9 @@ unsafe fn finish_in_time(header: NonNull<Header>, runner_link: bool) -> bool {
     // SAFETY: M3.
     let (Some(due), Some(arena)) = (h.due(), unsafe { h.arena.get().as_ref() }) else { return false };
     let deadlines = &arena.shared().deadlines;
+    // With a deadline it is no local request.
     Due::ends_in_time(
-        h.word(),
+        &h.bare,
         runner_link,
         || deadlines.disarm_due_here(header, due),
         // SAFETY: W1; the entry's link, or the runner's in its place.
