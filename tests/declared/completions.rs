@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use forebear::time::sleep;
 use forebear::{
-    Abandoned, Request, RequestPool, RequestSet, Runtime, State, WaitError, scope, then_all, wait_all,
+    Abandoned, CancelReason, Request, RequestPool, RequestSet, Runtime, State, WaitError, scope, then_all,
+    wait_all,
 };
 
-use crate::support::{Joined, Watchdog, on_each, until};
+use crate::support::{Flag, Joined, Kind, Watchdog, on_each, until};
 
 #[test]
 fn what_is_after_a_completion_starts_when_that_is_completed() {
@@ -127,5 +129,48 @@ fn a_completion_at_any_moment_makes_no_cycle() {
             assert_eq!(last.wait().unwrap(), &(n + 1));
             thread.joined().unwrap();
         }
+    });
+}
+
+/// In the seeded mode nothing ends a sleep without an end, so what is after it never starts.
+#[test]
+fn a_wait_for_what_is_after_something_that_stands_still_is_circular_without_workers() {
+    let _dog = Watchdog::new("");
+    let runtime = Kind::Seeded(1).build();
+    runtime.enter(|| {
+        let sleeps = Request::builder().name("sleeps").own_stack().try_spawn(|| Ok(sleep(Duration::MAX)?));
+        let after = sleeps.then(|()| 1);
+        let told = after.then(|n| n + 1);
+        let Err(WaitError::CircularWait(cycle)) = told.wait() else { panic!("{told:?}") };
+        assert!(cycle.names().any(|name| name == "sleeps"), "{cycle}");
+        // It sleeps on, and a cancel ends it.
+        drop((after, told));
+        sleeps.abort(CancelReason::Aborted);
+    });
+}
+
+/// Whenever the completer comes: also if the dependent is after something that stands still, too.
+#[test]
+fn a_wait_for_what_is_after_a_completion_and_something_that_stands_still_waits_for_the_completer() {
+    let _dog = Watchdog::new("");
+    let runtime = Kind::Seeded(1).build();
+    runtime.enter(|| {
+        let sleeps = Request::builder().name("sleeps").own_stack().try_spawn(|| Ok(sleep(Duration::MAX)?));
+        let (completer, answer) = Request::<u32>::completer("answer");
+        let completed = Flag::new();
+        let up = completed.clone();
+        let completes = thread::spawn(move || {
+            // Time for the waiter to find that nothing can go on. Less of it hides a fault, and makes none.
+            for _ in 0..200 {
+                thread::yield_now();
+            }
+            up.raise();
+            completer.complete(1).unwrap();
+        });
+        let both = then_all((&sleeps, &answer), |(_, n)| *n);
+        assert!(matches!(both.wait(), Err(WaitError::CircularWait(_))));
+        assert!(completed.is_up());
+        completes.join().unwrap();
+        sleeps.abort(CancelReason::Aborted);
     });
 }

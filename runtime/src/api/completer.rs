@@ -34,6 +34,7 @@ use crate::record::header::{Header, NoValue};
 use crate::schedule::callbacks::{self, Call, CallOn};
 use crate::schedule::finish;
 use crate::schedule::submit;
+use crate::shared::OfRuntime;
 use crate::state::word::{FINISHED, MARKED, SUBMITTED};
 
 /// What a completion runs: nothing.
@@ -140,6 +141,18 @@ impl<T> Completer<T> {
         Some(header)
     }
 
+    /// Calls `end`, which ends the claimed request. Threads that drive a runtime without workers then look again whether anything there can go on: a
+    /// dependent that has lost this edge, and stays, wakes none of them.
+    fn end(header: NonNull<Header>, end: impl FnOnce()) {
+        // SAFETY: W1: claimed, so it is not over; M3.
+        let shared = unsafe { (*header.as_ref().arena.get()).shared() };
+        let driven = shared.driven.is_some().then(|| shared.arc());
+        end();
+        if let Some(driven) = driven.as_ref().and_then(|shared| shared.driven.as_ref()) {
+            driven.nudge_all();
+        }
+    }
+
     /// Finishes the request with `value`. Does not wait; its callbacks run here and now, and they may.
     ///
     /// # Errors
@@ -156,11 +169,11 @@ impl<T> Completer<T> {
     pub fn complete(self, value: T) -> Result<(), T> {
         let Some(header) = self.claim() else { return Err(value) };
         // SAFETY: W1: claimed above; CO2; the runner's link is the completer's.
-        unsafe {
+        Self::end(header, || unsafe {
             Header::value::<T>(header).write(value);
             header.as_ref().has_value.set(true);
             finish::conclude(header, FINISHED, false, true);
-        }
+        });
         Ok(())
     }
 
@@ -179,7 +192,7 @@ impl<T> Completer<T> {
         let error = error.into();
         if let Some(header) = self.claim() {
             // SAFETY: W1: claimed above; the runner's link is the completer's.
-            unsafe { finish::fail(header, NoValue::Error(error), true) };
+            Self::end(header, || unsafe { finish::fail(header, NoValue::Error(error), true) });
         }
     }
 
