@@ -20,6 +20,7 @@ use forebear_cluster_nats::{Nats, worker};
 use rustix::process::Signal;
 
 use crate::support::proxy::{Proxy, Way};
+use crate::support::trio::{are_current, three};
 use crate::support::{Server, token, until};
 use crate::torment::{Draw, Fault, Torment, Verdict, over_seeds};
 
@@ -38,8 +39,10 @@ fn worker_process() {
 fn coordinator_process() {
     let Some(dir) = std::env::var_os("FOREBEAR_TEST_DIR").map(PathBuf::from) else { return };
     let [url, job] = ["FOREBEAR_TEST_URL", "FOREBEAR_TEST_JOB"].map(|name| std::env::var(name).unwrap());
+    let replicas = std::env::var("FOREBEAR_TEST_REPLICAS").map_or(1, |replicas| replicas.parse().unwrap());
     let engine = Nats::new(&url, &job)
         .token(&token())
+        .replicas(replicas)
         .lease(LEASE)
         .workers(3)
         .args(["worker_process", "--exact", "--nocapture"])
@@ -85,6 +88,58 @@ fn torment(seed: u64, faults: u32) -> Verdict {
     ];
     let still = LEASE + LEASE / 4;
     Torment { seed, faults, coordinator: &coordinator, still, exact: false, more }.run()
+}
+
+/// Over three servers, of which one at a time is killed or stands still. The next fault waits until it has caught up, if that does not take long.
+fn torment_three(seed: u64, faults: u32) -> Verdict {
+    let servers = std::cell::RefCell::new(three());
+    let url = servers.borrow().each_ref().map(Server::url).join(",");
+    let job = support::job();
+    let coordinator = |dir: &Path| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["coordinator_process", "--exact", "--nocapture"]).stdout(Stdio::null());
+        command.envs([("FOREBEAR_TEST_URL", &url), ("FOREBEAR_TEST_JOB", &job)]);
+        command.env("FOREBEAR_TEST_REPLICAS", "3").env("FOREBEAR_TEST_DIR", dir);
+        command
+    };
+    let catch_up = || {
+        // A job without a coordinator has no streams.
+        for _ in 0..20 {
+            if are_current(&url, &job) {
+                break;
+            }
+            sleep(Duration::from_millis(100)).unwrap();
+        }
+    };
+    let killed = |draw: &mut Draw| {
+        let mut servers = servers.borrow_mut();
+        let server = &mut servers[draw.below(3) as usize];
+        server.kill();
+        sleep(draw.millis(AWAY)).unwrap();
+        server.restart();
+        until(|| TcpStream::connect(("127.0.0.1", server.port())).is_ok());
+        catch_up();
+    };
+    let stopped = |draw: &mut Draw| {
+        let servers = servers.borrow();
+        let server = &servers[draw.below(3) as usize];
+        server.signal(Signal::STOP);
+        sleep(draw.millis(AWAY)).unwrap();
+        server.signal(Signal::CONT);
+        catch_up();
+    };
+    let more = vec![
+        Fault { name: "servers killed", inflict: Box::new(killed) },
+        Fault { name: "servers stopped", inflict: Box::new(stopped) },
+    ];
+    let still = LEASE + LEASE / 4;
+    Torment { seed, faults, coordinator: &coordinator, still, exact: false, more }.run()
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn whatever_fails_of_three_servers_no_effect_is_lost_and_no_attempt_runs_twice() {
+    over_seeds(1, 12, torment_three);
 }
 
 #[test]

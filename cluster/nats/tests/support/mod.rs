@@ -3,6 +3,7 @@
 
 pub(crate) mod process;
 pub(crate) mod proxy;
+pub(crate) mod trio;
 #[path = "../../../tests/support/until.rs"]
 mod until;
 

@@ -1,0 +1,193 @@
+//! Workers and coordinators that die, stand still or cannot be started.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use forebear::time::sleep;
+use forebear_cluster::engine::WorkerState;
+use forebear_cluster::{ClusterError, FailureKind, FetchError, TaskOptions};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::process::Process;
+use crate::support::{job, shared_url, until};
+use crate::{
+    ADD, EXIT, GATE, LEASE, LONG, STUCK, check, engine, files, is_dead, pid_in, start, state, with_strangers,
+};
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_that_nobody_sees_die_is_gone_after_its_lease() {
+    let (_dir, begun, gate) = files();
+    let (cluster, [first, second], value) = with_strangers(&begun, &gate);
+    fs::remove_file(&begun).unwrap();
+    first.signal(Signal::KILL);
+    assert_eq!(pid_in(&begun), second.0.id());
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap(), (second.0.id(), 2));
+    assert_eq!(state(&cluster, "first"), Some(WorkerState::Gone));
+    assert_eq!(cluster.metrics().returned, 1);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_that_stands_still_loses_its_tasks_and_joins_anew() {
+    let (_dir, begun, gate) = files();
+    let (cluster, [first, second], value) = with_strangers(&begun, &gate);
+    fs::remove_file(&begun).unwrap();
+    first.signal(Signal::STOP);
+    assert_eq!(pid_in(&begun), second.0.id());
+    until(|| state(&cluster, "first") == Some(WorkerState::Gone));
+    // What it says when it goes on counts for nothing.
+    first.signal(Signal::CONT);
+    until(|| state(&cluster, "first") == Some(WorkerState::Ready));
+    let workers = cluster.workers();
+    assert_eq!(workers.iter().find(|worker| worker.id.name() == "first").unwrap().id.incarnation(), 2);
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap(), (second.0.id(), 2));
+    cluster.join().unwrap();
+}
+
+/// A worker that stands still for longer than a lease is replaced, although its process has not died.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_of_this_process_that_stands_still_for_a_lease_is_started_again() {
+    let (_dir, begun, gate) = files();
+    let engine = engine(&shared_url(), &job(), LEASE).workers(1).cancel_grace(Duration::from_millis(300));
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let first = pid_in(&begun);
+    fs::remove_file(&begun).unwrap();
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::STOP).unwrap();
+    let second = pid_in(&begun);
+    assert_ne!(first, second);
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap(), (second, 2));
+    until(|| is_dead(first));
+    cluster.join().unwrap();
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_task_that_heeds_no_cancel_ends_its_worker() {
+    let (_dir, begun, _gate) = files();
+    let engine = engine(&shared_url(), &job(), LEASE).workers(1).cancel_grace(Duration::from_millis(10));
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&STUCK, begun.clone()).unwrap();
+    until(|| begun.exists());
+    value.cancel();
+    assert!(value.fetch().is_err());
+    // It is started again, as the next incarnation.
+    until(|| cluster.workers().iter().any(|worker| worker.id.incarnation() == 2));
+    cluster.join().unwrap();
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_task_that_ends_its_process_is_not_tried_for_ever_and_others_go_on() {
+    let cluster = start(engine(&shared_url(), &job(), LONG).workers(1)).max_attempts(2).start().unwrap();
+    for status in [0, 3, -1] {
+        let value = cluster.schedule_with(&TaskOptions::new().raise(false), &EXIT, status).unwrap();
+        let Err(FetchError::Task(failure)) = value.fetch() else { panic!("it has ended its process") };
+        assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 2 });
+        assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
+    }
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn r23_workers_are_started_one_after_the_other() {
+    let (short, long) = (Duration::from_millis(5), Duration::from_secs(5_000));
+    for (each, most, workers) in [(short, long, 3), (long, short, 3), (long, long, 1)] {
+        let engine = engine(&shared_url(), &job(), LONG).workers(3).start_delay(each, most);
+        let cluster = start(engine).min_workers(workers).start().unwrap();
+        assert_eq!(cluster.workers().len(), workers);
+    }
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_that_dies_is_started_again() {
+    let (_dir, begun, gate) = files();
+    let cluster = start(engine(&shared_url(), &job(), LONG).workers(1)).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let first = pid_in(&begun);
+    fs::remove_file(&begun).unwrap();
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
+    let second = pid_in(&begun);
+    assert_ne!(first, second);
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap(), (second, 2));
+    cluster.join().unwrap();
+    assert_eq!(cluster.workers()[0].id.incarnation(), 2);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_whose_program_cannot_be_started_for_a_while_comes_back() {
+    let (dir, begun, gate) = files();
+    let program = dir.path().join("program");
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
+    let engine = engine(&shared_url(), &job(), LONG).workers(1).program(&program).restarts(1_000);
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let first = pid_in(&begun);
+    fs::remove_file(&begun).unwrap();
+    fs::remove_file(&program).unwrap();
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
+    until(|| state(&cluster, "worker-0") == Some(WorkerState::Gone));
+    sleep(Duration::from_millis(20)).unwrap();
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap().1, 2);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn workers_end_with_their_coordinator_and_its_job_can_start_again() {
+    let (_dir, begun, _gate) = files();
+    let (job, url, begun_text) = (job(), shared_url(), begun.to_str().unwrap().to_owned());
+    let settings = [("COORDINATE", &*url), ("JOB", &*job), ("BEGUN", &*begun_text)];
+    let coordinator = Process::start("coordinator_process", &settings);
+    let pid = pid_in(&begun);
+    // While it runs, nobody else coordinates this job.
+    let refused = start(engine(&url, &job, LEASE)).min_workers(0).start();
+    assert!(
+        matches!(refused, Err(ClusterError::Start { message, .. }) if message.contains("another coordinator"))
+    );
+    drop(coordinator);
+    until(|| is_dead(pid));
+    // Its queue is dropped, and its worker's lock has expired.
+    let cluster = start(engine(&url, &job, LEASE).workers(1)).start().unwrap();
+    assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
+    cluster.join().unwrap();
+    assert_eq!(cluster.metrics().scheduled, 1);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_that_stands_still_ends_with_its_coordinator() {
+    let (_dir, begun, _gate) = files();
+    let (job, url, begun_text) = (job(), shared_url(), begun.to_str().unwrap().to_owned());
+    let settings = [("COORDINATE", &*url), ("JOB", &*job), ("BEGUN", &*begun_text)];
+    let coordinator = Process::start("coordinator_process", &settings);
+    let pid = pid_in(&begun);
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::STOP).unwrap();
+    drop(coordinator);
+    until(|| is_dead(pid));
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn r62_a_coordinator_that_is_killed_goes_on_at_its_checkpoint() {
+    let (url, job) = (shared_url(), job());
+    check::check(|dir| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["restarted_coordinator", "--exact", "--nocapture"]);
+        command
+            .env("FOREBEAR_TEST_RESTART", &url)
+            .env("FOREBEAR_TEST_JOB", &job)
+            .env("FOREBEAR_TEST_DIR", dir);
+        command
+    });
+}

@@ -1,0 +1,160 @@
+//! A server that dies, comes back, or has lost what it had.
+
+use std::fs;
+use std::time::Duration;
+
+use forebear_cluster::ClusterError;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Server, job, shared_url, token, until};
+use crate::{ADD, AS_WORKER, GATE, LOG, LONG, engine, files, pid_in, start};
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_server_that_is_killed_and_comes_back_loses_nothing() {
+    let mut server = Server::start();
+    let (dir, begun, gate) = files();
+    let log = dir.path().join("log");
+    let cluster = start(engine(&server.url(), &job(), LONG).workers(2)).min_workers(2).start().unwrap();
+    let held = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    pid_in(&begun);
+    let values: Vec<_> = (0..400).map(|n| cluster.schedule(&LOG, (log.clone(), n)).unwrap()).collect();
+    until(|| fs::read_to_string(&log).is_ok_and(|text| text.lines().count() > 20));
+    server.kill();
+    // Work goes on to be scheduled meanwhile.
+    let later: Vec<_> = (400..500).map(|n| cluster.schedule(&LOG, (log.clone(), n)).unwrap()).collect();
+    server.restart();
+    fs::write(gate, "").unwrap();
+    cluster.join().unwrap();
+    assert_eq!(held.fetch().unwrap().1, 1, "the task that ran went on");
+    let mut all = cluster.fetch(values).unwrap();
+    all.extend(cluster.fetch(later).unwrap());
+    assert_eq!(all, (0..500).collect::<Vec<_>>());
+    let mut lines: Vec<u32> =
+        fs::read_to_string(&log).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, all, "no worker died, so each ran once");
+    assert_eq!(cluster.metrics().returned, 0);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn the_loss_of_the_server_is_raised_until_it_is_back() {
+    let mut server = Server::start();
+    let (_dir, begun, gate) = files();
+    let engine = engine(&server.url(), &job(), LONG).workers(1).unavailable_after(Duration::from_millis(100));
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    pid_in(&begun);
+    server.kill();
+    let is_away = |error: &ClusterError| matches!(error, ClusterError::Unavailable { .. });
+    assert!(is_away(&cluster.join().unwrap_err()));
+    assert!(is_away(&cluster.done().unwrap_err()));
+    assert!(is_away(&cluster.schedule(&ADD, (1, 2)).unwrap_err()));
+    server.restart();
+    until(|| cluster.done().is_ok());
+    fs::write(gate, "").unwrap();
+    cluster.join().unwrap();
+    assert_eq!(value.fetch().unwrap().1, 1, "what ran went on");
+    assert_eq!(cluster.metrics().scheduled, 1);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_server_that_has_lost_its_store_is_given_the_queue_again() {
+    let mut server = Server::start();
+    let (_dir, begun, gate) = files();
+    let cluster = start(engine(&server.url(), &job(), LONG).workers(1)).start().unwrap();
+    let held = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    pid_in(&begun);
+    let values: Vec<_> = (0..20).map(|n| cluster.schedule(&ADD, (n, 1)).unwrap()).collect();
+    server.kill();
+    server.forget();
+    server.restart();
+    fs::write(gate, "").unwrap();
+    assert_eq!(cluster.fetch(values).unwrap(), (1..=20).collect::<Vec<_>>());
+    held.fetch().unwrap();
+    cluster.join().unwrap();
+}
+
+/// A server that is killed in the moment in which a stream becomes empty has removed the file of its messages, and has not made the next one. It begins the stream anew, and its consumer
+/// waits where it was.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_stream_that_a_killed_server_begins_anew_is_read_from_its_beginning() {
+    for streams in [&["RESULTS"][..], &["TASKS"], &["TASKS", "RESULTS"]] {
+        let (mut server, job) = (Server::start(), job());
+        let cluster = start(engine(&server.url(), &job, LONG).workers(2)).min_workers(2).start().unwrap();
+        let run = |numbers: std::ops::Range<u32>| {
+            let values: Vec<_> = numbers.map(|n| cluster.schedule(&ADD, (n, 1)).unwrap()).collect();
+            cluster.fetch(values).unwrap()
+        };
+        assert_eq!(run(0..50), (1..51).collect::<Vec<_>>());
+        server.end();
+        for stream in streams {
+            server.empty(&format!("FB_{job}_{stream}"));
+        }
+        server.restart();
+        assert_eq!(run(50..60), (51..61).collect::<Vec<_>>(), "{streams:?}");
+        cluster.join().unwrap();
+    }
+}
+
+/// What a killed server has not written down about a consumer, or somebody has deleted.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_consumer_that_is_gone_or_passes_messages_over_is_made_anew() {
+    use async_nats::jetstream::consumer::{AckPolicy, pull};
+    let (url, job) = (shared_url(), job());
+    let cluster = start(engine(&url, &job, LONG).workers(1)).start().unwrap();
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for (stream, name, deaf) in
+        [("TASKS", "workers", false), ("RESULTS", "coordinator", false), ("TASKS", "workers", true)]
+    {
+        tokio.block_on(async {
+            let client = async_nats::ConnectOptions::with_token(token()).connect(&url).await.unwrap();
+            let stream = async_nats::jetstream::new(client).get_stream(format!("FB_{job}_{stream}")).await;
+            let stream = stream.unwrap();
+            stream.delete_consumer(name).await.unwrap();
+            if deaf {
+                let config = pull::Config {
+                    durable_name: Some(name.into()),
+                    ack_policy: AckPolicy::Explicit,
+                    filter_subject: format!("fb.{job}.task.none"),
+                    ..pull::Config::default()
+                };
+                stream.create_consumer(config).await.unwrap();
+            }
+        });
+        for n in 0..5 {
+            assert_eq!(cluster.schedule(&ADD, (n, 1)).unwrap().fetch().unwrap(), n + 1);
+        }
+    }
+    cluster.join().unwrap();
+}
+
+/// A worker that cannot reach the server ends and is started again, however long the server is away.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn ends_of_workers_while_the_server_is_away_do_not_use_up_their_restarts() {
+    let mut server = Server::start();
+    let (dir, begun, gate) = files();
+    let starts = dir.path().join("starts");
+    let (said, heard) = std::sync::mpsc::channel();
+    let hook = move |text: &str| said.send(text.to_owned()).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let script = format!("echo >>{}; exec {} \"$@\"", starts.display(), program.display());
+    let engine = engine(&server.url(), &job(), LONG).workers(1).restarts(1).on_warning(hook);
+    let engine = engine.program("sh").args(["-c", &*script, "worker"].iter().chain(&AS_WORKER));
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let first = pid_in(&begun);
+    server.kill();
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
+    let count = || fs::read_to_string(&starts).unwrap().lines().count();
+    until(|| heard.try_recv().map_or(count() > 4, |said| panic!("{said}")));
+    server.restart();
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap().1, 2);
+    cluster.join().unwrap();
+}

@@ -1,0 +1,163 @@
+//! What belongs to the engine over NATS alone: deaths that no process sees, servers that die and come back, wrong credentials, hostile messages, large values. `ci/nats` runs it; without a server each
+//! test is ignored, by name.
+
+#[path = "../../../tests/restart/check.rs"]
+mod check;
+mod deaths;
+#[path = "../../../tests/restart/job.rs"]
+mod job;
+mod losses;
+mod messages;
+mod strangers;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::Duration;
+
+use forebear::time::sleep;
+use forebear_cluster::engine::WorkerState;
+use forebear_cluster::{
+    ClusterCoordinator, ClusterCoordinatorBuilder, PerWorker, ResourceFn, TaskFn, Tasks, tasks,
+};
+use forebear_cluster_nats::Nats;
+use forebear_cluster_nats::worker;
+
+use crate::support::process::Process;
+use crate::support::{job, shared_url, token, until};
+
+const ADD: TaskFn<(u32, u32), u32> = TaskFn::new("add", |_, (a, b)| Ok(a + b));
+
+/// Adds a line to a file.
+const LOG: TaskFn<(PathBuf, u32), u32> = TaskFn::new("log", |_, (file, n)| {
+    use std::io::Write;
+    fs::OpenOptions::new().create(true).append(true).open(file)?.write_all(format!("{n}\n").as_bytes())?;
+    Ok(n)
+});
+
+/// Writes its process id into the first file, waits for the second one, and returns the id and the attempt.
+const GATE: TaskFn<(PathBuf, PathBuf), (u32, u32)> = TaskFn::new("gate", |ctx, (begun, gate)| {
+    fs::write(begun.with_extension("new"), process::id().to_string())?;
+    fs::rename(begun.with_extension("new"), begun)?;
+    while !gate.exists() {
+        sleep(Duration::from_millis(1))?;
+    }
+    Ok((process::id(), ctx.attempt()))
+});
+
+/// Never ends, and never asks whether it is cancelled.
+const STUCK: TaskFn<PathBuf, ()> = TaskFn::new("stuck", |_, begun| {
+    fs::write(begun, "")?;
+    loop {
+        std::hint::spin_loop();
+    }
+});
+
+/// Ends its process by that status, or by an abort.
+const EXIT: TaskFn<i32, ()> =
+    TaskFn::new("exit", |_, status| if status < 0 { process::abort() } else { process::exit(status) });
+
+const REVERSE: TaskFn<Vec<u8>, Vec<u8>> = TaskFn::new("reverse", |_, mut bytes| {
+    bytes.reverse();
+    Ok(bytes)
+});
+
+const AS_WORKER: [&str; 3] = ["worker_process", "--exact", "--nocapture"];
+
+/// Keeps what it was given.
+const TABLE: ResourceFn<Vec<u8>, Vec<u8>> = ResourceFn::new("table", |_, table| Ok(table));
+const LENGTH: TaskFn<PerWorker<Vec<u8>>, usize> =
+    TaskFn::new("length", |ctx, table| Ok(ctx.local(&table)?.len()));
+
+fn known() -> Tasks {
+    tasks![ADD, LOG, GATE, STUCK, REVERSE, TABLE, LENGTH, EXIT]
+}
+
+/// What the workers run that the coordinator starts: this program, with this test alone.
+#[test]
+fn worker_process() {
+    worker::entry(known());
+}
+
+/// A worker from elsewhere.
+#[test]
+fn lone_worker() {
+    let strange = std::env::var_os("FOREBEAR_TEST_STRANGE").is_some();
+    support::process::lone_worker(if strange { tasks![ADD] } else { known() });
+}
+
+/// A coordinator that is killed.
+#[test]
+fn coordinator_process() {
+    let Ok(url) = std::env::var("FOREBEAR_TEST_COORDINATE") else { return };
+    let [job, begun] = ["FOREBEAR_TEST_JOB", "FOREBEAR_TEST_BEGUN"].map(|name| std::env::var(name).unwrap());
+    let cluster = start(engine(&url, &job, LEASE).workers(1)).start().unwrap();
+    let _value = cluster.schedule(&GATE, (begun.into(), "/no/such/gate".into())).unwrap();
+    cluster.join().unwrap();
+}
+
+/// A coordinator that is killed and started again.
+#[test]
+fn restarted_coordinator() {
+    let Ok(url) = std::env::var("FOREBEAR_TEST_RESTART") else { return };
+    let [job, dir] = ["FOREBEAR_TEST_JOB", "FOREBEAR_TEST_DIR"].map(|name| std::env::var(name).unwrap());
+    let engine = Nats::new(&url, &job).token(&token()).lease(LEASE).workers(2);
+    job::run(dir.as_ref(), engine.args(["restarted_worker", "--exact", "--nocapture"]));
+}
+
+#[test]
+fn restarted_worker() {
+    worker::entry(job::known());
+}
+
+/// A lease that tests wait for.
+const LEASE: Duration = Duration::from_millis(1_500);
+/// A lease that no test waits for.
+const LONG: Duration = Duration::from_secs(60);
+
+fn engine(url: &str, job: &str, lease: Duration) -> Nats {
+    Nats::new(url, job).token(&token()).lease(lease).args(AS_WORKER)
+}
+
+fn start(engine: Nats) -> ClusterCoordinatorBuilder {
+    ClusterCoordinator::builder(engine).tasks(known())
+}
+
+fn state(cluster: &ClusterCoordinator, name: &str) -> Option<WorkerState> {
+    cluster.workers().iter().find(|worker| worker.id.name() == name).map(|worker| worker.state)
+}
+
+fn pid_in(file: &Path) -> u32 {
+    until(|| file.exists());
+    fs::read_to_string(file).unwrap().parse().unwrap()
+}
+
+fn is_dead(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
+}
+
+/// A directory, and two files in it that are not there.
+fn files() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let [begun, gate] = ["begun", "gate"].map(|name| dir.path().join(name));
+    (dir, begun, gate)
+}
+
+/// A cluster with two workers from elsewhere, of which the first runs a task that waits for its gate.
+fn with_strangers(
+    begun: &Path,
+    gate: &Path,
+) -> (ClusterCoordinator, [Process; 2], forebear_cluster::RemoteValue<(u32, u32)>) {
+    let job = job();
+    let cluster = start(engine(&shared_url(), &job, LEASE)).min_workers(0).start().unwrap();
+    let first = Process::worker(&shared_url(), &job, "first");
+    until(|| state(&cluster, "first") == Some(WorkerState::Ready));
+    let value = cluster.schedule(&GATE, (begun.into(), gate.into())).unwrap();
+    assert_eq!(pid_in(begun), first.0.id());
+    let second = Process::worker(&shared_url(), &job, "second");
+    until(|| state(&cluster, "second") == Some(WorkerState::Ready));
+    (cluster, [first, second], value)
+}

@@ -1,0 +1,122 @@
+//! What is too large for a message, and what shares one.
+
+use std::fs;
+
+use forebear_cluster::ClusterError;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{job, shared_url, token, until};
+use crate::{ADD, GATE, LENGTH, LONG, REVERSE, TABLE, engine, files, pid_in, start};
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn values_larger_than_a_message_go_through_the_store() {
+    let cluster = start(engine(&shared_url(), &job(), LONG).workers(1)).start().unwrap();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let back = cluster.schedule(&REVERSE, bytes.clone()).unwrap().fetch().unwrap();
+    assert!(back.iter().rev().eq(&bytes));
+}
+
+/// How many objects a job has. Each has its bytes under a subject of its own, until it is removed; to count these takes the server one message, and a
+/// listing a consumer.
+fn objects(job: &str) -> usize {
+    use futures_util::TryStreamExt;
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let client = async_nats::ConnectOptions::with_token(token()).connect(shared_url()).await.unwrap();
+        let bucket = format!("FB_{job}_BLOBS");
+        let stream =
+            async_nats::jetstream::new(client).get_stream_no_info(format!("OBJ_{bucket}")).await.unwrap();
+        let chunks = stream.info_with_subjects(format!("$O.{bucket}.C.>")).await.unwrap();
+        let subjects: Vec<_> = chunks.try_collect().await.unwrap();
+        subjects.len()
+    })
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn large_arguments_are_kept_while_a_task_needs_them_and_freed_when_it_is_over() {
+    let (job, (_dir, begun, gate)) = (job(), files());
+    let cluster = start(engine(&shared_url(), &job, LONG).workers(1)).start().unwrap();
+    let held = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    pid_in(&begun);
+    let values: Vec<_> = (0..2).map(|n| cluster.schedule(&REVERSE, vec![n; 1 << 20]).unwrap()).collect();
+    let dropped = cluster.schedule(&REVERSE, vec![9; 1 << 20]).unwrap();
+    until(|| objects(&job) == 3);
+    dropped.cancel();
+    until(|| objects(&job) == 2);
+    fs::write(gate, "").unwrap();
+    held.fetch().unwrap();
+    for (n, value) in (0..).zip(values) {
+        assert_eq!(value.fetch().unwrap(), vec![n; 1 << 20]);
+    }
+    until(|| objects(&job) == 0);
+}
+
+/// A worker's first orders may be too much for one message.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn resources_with_long_arguments_reach_a_worker_that_comes_later() {
+    let cluster = start(engine(&shared_url(), &job(), LONG).workers(1)).start().unwrap();
+    let tables: Vec<_> =
+        (1..=8).map(|n| cluster.per_worker(&TABLE, vec![7; (200 << 10) + n]).unwrap()).collect();
+    let (_dir, begun, gate) = files();
+    let held = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    // The next one gets all of them at once.
+    kill_process(Pid::from_raw(pid_in(&begun) as i32).unwrap(), Signal::KILL).unwrap();
+    fs::write(gate, "").unwrap();
+    assert_eq!(held.fetch().unwrap().1, 2);
+    for (n, table) in tables.iter().enumerate() {
+        assert_eq!(cluster.schedule(&LENGTH, table.clone()).unwrap().fetch().unwrap(), (200 << 10) + n + 1);
+    }
+}
+
+/// Otherwise no worker would ever be ready.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_resource_whose_arguments_no_message_takes_is_refused() {
+    let cluster = start(engine(&shared_url(), &job(), LONG).workers(1)).start().unwrap();
+    let refused = cluster.per_worker(&TABLE, vec![7; 2 << 20]);
+    assert!(matches!(refused, Err(ClusterError::TooLarge { .. })), "{refused:?}");
+    assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
+}
+
+/// Claims, orders and ends that are there at the same time travel together.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn tasks_that_are_under_way_together_share_messages() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures_util::StreamExt;
+
+    const TASKS: u32 = 2_000;
+    let job = job();
+    let cluster = start(engine(&shared_url(), &job, LONG).workers(1).slots(16)).start().unwrap();
+    let messages = Arc::new(AtomicU64::new(0));
+    let (counted, (listens, is_listening)) = (messages.clone(), std::sync::mpsc::channel());
+    let subjects = ["up", "down.>", "result"].map(|subject| format!("fb.{job}.{subject}"));
+    std::thread::spawn(move || {
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio.block_on(async {
+            let client = async_nats::ConnectOptions::with_token(token()).connect(shared_url()).await.unwrap();
+            let mut all = Vec::new();
+            for subject in subjects {
+                all.push(client.subscribe(subject).await.unwrap());
+            }
+            client.flush().await.unwrap();
+            listens.send(()).unwrap();
+            let mut all = futures_util::stream::select_all(all);
+            while all.next().await.is_some() {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    });
+    is_listening.recv().unwrap();
+    let values: Vec<_> = (0..TASKS).map(|n| cluster.schedule(&ADD, (n, 1)).unwrap()).collect();
+    let sums: Vec<u32> = cluster.fetch(values).unwrap();
+    assert!(sums.into_iter().eq(1..=TASKS));
+    // By itself each task has a claim, an order to start, and a record.
+    let messages = messages.load(Ordering::Relaxed);
+    assert!(messages < u64::from(2 * TASKS), "{messages} messages for {TASKS} tasks");
+}

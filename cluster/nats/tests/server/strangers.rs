@@ -1,0 +1,161 @@
+//! Peers without the right credentials, with other tasks, or hostile ones.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use forebear_cluster::ClusterError;
+use forebear_cluster::engine::WorkerState;
+use forebear_cluster_nats::{Nats, NatsControl};
+
+use crate::support::process::{Process, USER};
+use crate::support::{Server, job, shared_url, token, until};
+use crate::{ADD, AS_WORKER, GATE, LONG, engine, files, pid_in, start, state};
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn without_the_right_credentials_nothing_starts() {
+    for engine in [Nats::new(&shared_url(), &job()), Nats::new(&shared_url(), &job()).token("wrong")] {
+        let refused = start(engine.connect_timeout(Duration::from_secs(2))).start();
+        assert!(
+            matches!(refused, Err(ClusterError::Start { message, .. }) if message.contains("connection"))
+        );
+    }
+    let bare = start(Nats::new("nats://192.0.2.1:4222", &job())).start();
+    assert!(matches!(bare, Err(ClusterError::Start { message, .. }) if message.contains("no credentials")));
+    let named = start(Nats::new(&shared_url(), "a.b")).start();
+    assert!(
+        matches!(named, Err(ClusterError::Start { message, .. }) if message.contains("no name of a job"))
+    );
+}
+
+/// Makes an authority and a certificate for loopback that it has signed, in that directory. `false`: there is no `openssl`.
+fn certify(dir: &Path) -> bool {
+    let openssl = |line: &str| {
+        let mut command = Command::new("openssl");
+        command.args(line.split(' ')).current_dir(dir).stderr(Stdio::null()).stdin(Stdio::null());
+        command.status().map(|status| assert!(status.success(), "openssl {line}"))
+    };
+    fs::write(dir.join("names"), "subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n").unwrap();
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
+    if openssl(&format!("req -x509 {key} -keyout authority.key -out authority.pem -subj /CN=authority"))
+        .is_err()
+    {
+        return false;
+    }
+    openssl(
+        &format!("req {key} -keyout server.key -out server.csr -subj /CN=server").replace(" -days 2", ""),
+    )
+    .unwrap();
+    openssl("x509 -req -in server.csr -CA authority.pem -CAkey authority.key -CAcreateserial -out server.pem -days 2 -extfile names").unwrap();
+    true
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn by_tls_and_with_a_password_a_cluster_works_and_with_less_nothing_starts() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    if !certify(dir.path()) {
+        return eprintln!("SKIPPED: TLS: there is no openssl");
+    }
+    assert!(certify(other.path()));
+    let at = |name: &str| dir.path().join(name);
+    let access = format!(
+        "tls {{ cert_file: \"{0}/server.pem\", key_file: \"{0}/server.key\" }}\nauthorization {{ users: [ {{ user: \"{1}\", password: \"{2}\" }} ] }}",
+        dir.path().display(),
+        USER.0,
+        USER.1,
+    );
+    let (authority, job) = (at("authority.pem"), job());
+    let server = Server::start_as(dir, access);
+    let url = server.url().replace("nats:", "tls:");
+    let engine = || Nats::new(&url, &job).lease(LONG).args(AS_WORKER).connect_timeout(Duration::from_secs(5));
+    let cluster = start(engine().user(USER.0, USER.1).tls(&authority).workers(1)).start().unwrap();
+    let settings =
+        [("URL", &*url), ("JOB", &*job), ("NAME", "lone"), ("AUTHORITY", authority.to_str().unwrap())];
+    let _lone = Process::start("lone_worker", &settings);
+    until(|| state(&cluster, "lone") == Some(WorkerState::Ready));
+    for n in 0..20 {
+        assert_eq!(cluster.schedule(&ADD, (n, 1)).unwrap().fetch().unwrap(), n + 1);
+    }
+    cluster.shutdown().unwrap();
+    for less in [
+        engine().user(USER.0, "another secret").tls(&authority),
+        engine().tls(&authority),
+        engine().user(USER.0, USER.1).tls(other.path().join("authority.pem")),
+        engine().user(USER.0, USER.1),
+    ] {
+        assert!(matches!(start(less).start(), Err(ClusterError::Start { .. })));
+    }
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_with_other_tasks_is_refused_and_says_which() {
+    let (job, dir) = (job(), tempfile::tempdir().unwrap());
+    let (url, error) = (shared_url(), dir.path().join("error"));
+    let _cluster = start(engine(&url, &job, LONG)).min_workers(0).start().unwrap();
+    let settings = [
+        ("URL", &*url),
+        ("JOB", &*job),
+        ("NAME", "strange"),
+        ("STRANGE", "yes"),
+        ("ERROR", error.to_str().unwrap()),
+    ];
+    let _worker = Process::start("lone_worker", &settings);
+    until(|| {
+        fs::read_to_string(&error).is_ok_and(|text| text.contains("does not know the coordinator's `exit`"))
+    });
+}
+
+/// A peer with the credentials can write to the subjects of the job. Messages that are none of this run are dropped and counted, and nothing is lost.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn hostile_messages_are_dropped_and_counted() {
+    let (job, (_dir, begun, gate)) = (job(), files());
+    let engine = engine(&shared_url(), &job, LONG).workers(1);
+    let control: NatsControl = engine.control();
+    let cluster = start(engine).start().unwrap();
+    let held = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    pid_in(&begun);
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let subjects: Vec<String> =
+        ["hello", "up", "result", "task.0", "task.9", "pulse"].map(|end| format!("fb.{job}.{end}")).into();
+    tokio.block_on(async {
+        use futures_util::StreamExt;
+        let client = async_nats::ConnectOptions::with_token(token()).connect(shared_url()).await.unwrap();
+        // All that the job says is said once more, whole and torn.
+        let mut all = client.subscribe(format!("fb.{job}.>")).await.unwrap();
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            seen.push(all.next().await.unwrap());
+        }
+        for message in &seen {
+            client.publish(message.subject.clone(), message.payload.clone()).await.unwrap();
+            let torn = message.payload.slice(..message.payload.len() / 2);
+            client.publish(message.subject.clone(), torn).await.unwrap();
+        }
+        for subject in &subjects[..5] {
+            for garbage in [
+                &b""[..],
+                b"F",
+                b"F\x63version",
+                b"F\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+                &[7; 100_000],
+            ] {
+                client.publish(subject.clone(), bytes::Bytes::copy_from_slice(garbage)).await.unwrap();
+            }
+        }
+        client.publish(subjects[5].clone(), "garbage".into()).await.unwrap();
+        client.flush().await.unwrap();
+    });
+    until(|| control.dropped() >= 15);
+    fs::write(gate, "").unwrap();
+    assert_eq!(held.fetch().unwrap().1, 1);
+    for n in 0..20 {
+        assert_eq!(cluster.schedule(&ADD, (n, 1)).unwrap().fetch().unwrap(), n + 1);
+    }
+    cluster.join().unwrap();
+    assert_eq!(cluster.metrics().returned, 0);
+}
