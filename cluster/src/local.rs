@@ -7,7 +7,7 @@
 //!
 //! Each worker has three threads here:
 //!
-//! * The *writer* sends the orders that the socket does not take at once, so a [`Port`](crate::dispatch::Port) never waits; see [`outlet`]. It also kills a worker that does not heed a cancel within the grace.
+//! * The *writer* sends the orders that the socket does not take at once, so a [`Port`](crate::dispatch::Port) never waits; see [`outlet`]. It also kills a worker that does not heed a cancel within the grace, or reads nothing for so long after it was told to leave.
 //! * The *reader* hands reports to the dispatcher. A frame that cannot be read is counted and has the worker killed; its tasks go to others. A worker of another version is given up. An answer for a task or an attempt that the worker does not have is dropped and counted.
 //! * The *watcher* waits for the pidfd. Then it kills what is left of the process group, reaps the worker, has the reader end, which first hands on what the worker has said,
 //!   and tells the dispatcher that the worker is gone. It is the only one who tells so.
@@ -26,7 +26,8 @@
 //!
 //! A worker knows by an environment variable that it is one: the number of the socket that is its standard input. It takes that socket away from there, so a program that the
 //! worker starts is none.
-//! When its socket ends, a worker cancels all, waits at most as long as the grace says, and ends. So no worker outlives its coordinator for longer, however that ends.
+//! When its socket ends, or the coordinator's pidfd says that it is dead, a worker cancels all, waits at most as long as the grace says, and ends. So no worker outlives its coordinator for longer, however that ends;
+//! [`worker`] says how.
 
 mod files;
 mod frames;

@@ -23,6 +23,8 @@ mod session;
 mod slots;
 
 use std::io::Read;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process;
 use std::sync::mpsc;
@@ -33,6 +35,9 @@ use async_nats::Client;
 use forebear::Runtime;
 use forebear_cluster::engine::start_error;
 use forebear_cluster::{ClusterError, Tasks};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 use tokio::sync::watch;
@@ -193,6 +198,7 @@ pub fn entry(tasks: Tasks) {
     let ended = told.map_err(start_error).and_then(|(told, mut socket)| {
         let grace = told.grace;
         let farewell = socket.try_clone().map_err(start_error)?;
+        end_with_parent(socket.try_clone().map_err(start_error)?)?;
         let (tell, outside) = watch::channel(Outside::Work);
         let (drain, mut signals) = (tell.clone(), Signals::new([SIGTERM]).map_err(start_error)?);
         let thread = thread::Builder::new().name("cluster: signals".into()).spawn(move || {
@@ -235,6 +241,19 @@ pub fn entry(tasks: Tasks) {
             process::exit(1)
         }
     }
+}
+
+/// The socket ends when the coordinator is dead, also if another process holds the other end; and a worker that stands still goes on then. Decision 0099 has the reasons.
+fn end_with_parent(socket: UnixStream) -> Result<(), ClusterError> {
+    let _ = set_parent_process_death_signal(Some(Signal::CONT));
+    let Ok(parent) = getppid().ok_or(Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
+        return Ok(());
+    };
+    let watch = move || {
+        while poll(&mut [PollFd::new(&parent, PollFlags::IN)], None) == Err(Errno::INTR) {}
+        let _ = socket.shutdown(Shutdown::Both);
+    };
+    thread::Builder::new().name("cluster: coordinator".into()).spawn(watch).map(drop).map_err(start_error)
 }
 
 /// What the outside wants of a worker.

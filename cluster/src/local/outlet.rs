@@ -3,12 +3,13 @@
 //! Frames are put into a buffer. The thread that has put the last one *flushes*: it sends what the socket takes at once, in one system call for all frames. If the socket does not take
 //! all, a thread of its own sends the rest, and what is put there meanwhile. So frames that come in quick succession share a system call, and a single one wakes nobody but its receiver.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 use serde::Serialize;
 
@@ -16,6 +17,9 @@ use super::frames::put;
 
 /// A buffer that has grown above this is dropped when it is empty.
 const KEPT: usize = 1 << 20;
+
+/// While the socket takes nothing, the thread asks for the patience once in so much time.
+const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Outlet {
     socket: UnixStream,
@@ -143,12 +147,15 @@ impl Outlet {
                 let (frames, sent) = (std::mem::take(&mut state.frames), std::mem::take(&mut state.sent));
                 (state.handed, state.sending) = (false, true);
                 drop(state);
-                let written = (&self.socket).write_all(&frames[sent..]);
+                let written = self.send_all(&frames[sent..], &mut patience);
                 state = self.lock();
+                match written {
+                    Err(None) => return Err(None),
+                    written => state.failed |= written.is_err(),
+                }
                 state.sending = false;
                 // Nobody has flushed meanwhile.
                 state.handed = !state.is_empty();
-                state.failed |= written.is_err();
                 continue;
             }
             state.handed = false;
@@ -164,12 +171,44 @@ impl Outlet {
         }
     }
 
-    /// Sends a last frame, waiting for room, and ends the sending half of the socket.
-    pub(crate) fn end<T: Serialize>(&self, last: Option<&T>) {
-        let mut frame = Vec::new();
-        if last.is_some_and(|last| put(&mut frame, last).is_ok()) {
-            let _ = (&self.socket).write_all(&frame);
+    /// Sends these bytes, and waits for room. A peer that reads nothing ends the wait when the patience does.
+    fn send_all(
+        &self,
+        mut frames: &[u8],
+        patience: &mut impl FnMut() -> Result<Option<Duration>, ()>,
+    ) -> Result<(), Option<io::Error>> {
+        while !frames.is_empty() {
+            match send(&self.socket, frames, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => frames = &frames[sent..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    let left = patience().map_err(|()| None)?.unwrap_or(LOOK).min(LOOK);
+                    let left = Timespec::try_from(left).ok();
+                    let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], left.as_ref());
+                }
+                Err(error) => return Err(Some(error.into())),
+            }
         }
+        Ok(())
+    }
+
+    /// Sends a last frame, and waits for room, as [`serve`](Self::serve) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`](Self::serve).
+    pub(crate) fn send_last<T: Serialize>(
+        &self,
+        last: &T,
+        mut patience: impl FnMut() -> Result<Option<Duration>, ()>,
+    ) -> Result<(), Option<io::Error>> {
+        let mut frame = Vec::new();
+        put(&mut frame, last).map_err(Some)?;
+        self.send_all(&frame, &mut patience)
+    }
+
+    /// Ends the sending half of the socket.
+    pub(crate) fn end(&self) {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 }
@@ -196,7 +235,7 @@ mod tests {
         let its = outlet.clone();
         let thread = thread::spawn(move || {
             let served = its.serve(|| Ok(None));
-            its.end::<()>(None);
+            its.end();
             served.is_ok()
         });
         let mut inlet = Inlet::new(there);
@@ -220,7 +259,8 @@ mod tests {
         assert!(outlet.close(), "it is closed already");
         outlet.put(&2_u32);
         assert!(outlet.serve(|| Ok(None)).is_ok());
-        outlet.end(Some(&3_u32));
+        assert!(outlet.send_last(&3_u32, || Ok(None)).is_ok());
+        outlet.end();
         let mut inlet = Inlet::new(there);
         let received: Vec<u32> = std::iter::from_fn(|| inlet.receive().unwrap()).collect();
         assert_eq!(received, [1, 3]);
@@ -242,5 +282,23 @@ mod tests {
         asks.recv().unwrap();
         outlet.wake();
         assert!(thread.join().unwrap());
+    }
+
+    /// A worker that stands still reads nothing. The order that it is late for may come after the thread has begun to wait for room.
+    #[test]
+    fn a_peer_that_reads_nothing_is_waited_for_as_long_as_the_patience_lasts() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let outlet = Outlet::new(here);
+        outlet.put(&vec![7_u8; 4 << 20]);
+        outlet.flush();
+        let mut times = 0;
+        let mut patience = || {
+            times += 1;
+            if times < 4 { Ok(None) } else { Err(()) }
+        };
+        assert!(matches!(outlet.serve(&mut patience), Err(None)));
+        assert!(matches!(outlet.send_last(&1_u32, patience), Err(None)));
+        drop(there);
+        assert!(matches!(outlet.send_last(&1_u32, || Ok(None)), Err(Some(_))));
     }
 }

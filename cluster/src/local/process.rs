@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ pub(super) struct Process {
     /// What it runs; and when each task is to have ended that was told to cancel, or has only so much time. A cancel may come after the answer, and is passed over then.
     running: Mutex<HashMap<TaskId, Option<Instant>>>,
     grace: Duration,
+    /// When it was told to leave.
+    stopped: OnceLock<Instant>,
     /// It has made its resources.
     ready: AtomicBool,
     /// Somebody wanted its end.
@@ -50,10 +52,33 @@ pub(super) fn launch(
 ) -> io::Result<Arc<Process>> {
     let settings = &cluster.settings;
     let (mine, its) = UnixStream::pair()?;
+    let (read, socket) = (mine.try_clone()?, mine.try_clone()?);
     let program = match &settings.program {
         Some(program) => program.clone(),
         None => std::env::current_exe()?.into_os_string(),
     };
+    // The threads are there first: a process that exists is always served, and always reaped.
+    let (weak, of) = (cluster.dispatcher.clone(), id.clone());
+    let (reads, reader) = spawn_for("reader", move |process: Arc<Process>| process.read(read, &weak, &of))?;
+    let (writes, _) = spawn_for("writer", |process: Arc<Process>| process.write())?;
+    let (weak, again, of) = (cluster.dispatcher.clone(), cluster.clone(), id.clone());
+    // Somebody has to know the names while there is a worker to start again.
+    let names = cluster.control.upgrade();
+    let (watches, _) = spawn_for("watcher", move |(process, child): (Arc<Process>, Child)| {
+        watch(&process.pidfd, child);
+        // What it has said before its death counts.
+        let _ = socket.shutdown(Shutdown::Both);
+        let _ = reader.join();
+        let wanted = process.orders.close() || process.wanted.load(Ordering::Relaxed);
+        if let Some(dispatcher) = weak.upgrade() {
+            dispatcher.gone(&of, false);
+        }
+        if !wanted {
+            let refused = lock(&process.refused).take();
+            restart(&again, &of, process.ready.load(Ordering::Relaxed), refused);
+        }
+        drop(names);
+    })?;
     let mut command = Command::new(program);
     if let Some(timers) = &cluster.timers {
         command.env(ENVIRONMENT, timers);
@@ -64,9 +89,8 @@ pub(super) fn launch(
         .stdin(Stdio::from(OwnedFd::from(its)))
         .process_group(0)
         .spawn()?;
-    let prepared = pidfd_of(&child).and_then(|pidfd| Ok((pidfd.try_clone()?, pidfd, mine.try_clone()?)));
-    let (watched, pidfd, read) = match prepared {
-        Ok(prepared) => prepared,
+    let pidfd = match pidfd_of(&child) {
+        Ok(pidfd) => pidfd,
         Err(error) => {
             child.kill()?;
             child.wait()?;
@@ -79,6 +103,7 @@ pub(super) fn launch(
         orders: Outlet::new(mine),
         running: Mutex::default(),
         grace: settings.cancel_grace,
+        stopped: OnceLock::new(),
         ready: AtomicBool::new(false),
         wanted: AtomicBool::new(false),
         refused: Mutex::new(None),
@@ -94,33 +119,22 @@ pub(super) fn launch(
     };
     process.orders.put(&welcome);
     process.orders.flush();
-    let socket = read.try_clone()?;
-    let (its, weak) = (process.clone(), cluster.dispatcher.clone());
-    let of = id.clone();
-    let reader = spawn("reader", move || its.read(read, &weak, &of))?;
-    let its = process.clone();
-    spawn("writer", move || its.write())?;
-    let (weak, again) = (cluster.dispatcher.clone(), cluster.clone());
-    // Somebody has to know the names while there is a worker to start again.
-    let names = cluster.control.upgrade();
-    dispatcher.join(id.clone(), settings.slots, process.clone());
-    let its = process.clone();
-    spawn("watcher", move || {
-        watch(&watched, child);
-        // What it has said before its death counts.
-        let _ = socket.shutdown(Shutdown::Both);
-        let _ = reader.join();
-        let wanted = its.orders.close() || its.wanted.load(Ordering::Relaxed);
-        if let Some(dispatcher) = weak.upgrade() {
-            dispatcher.gone(&id, false);
-        }
-        if !wanted {
-            let refused = lock(&its.refused).take();
-            restart(&again, &id, its.ready.load(Ordering::Relaxed), refused);
-        }
-        drop(names);
-    })?;
+    dispatcher.join(id, settings.slots, process.clone());
+    // Each of them waits for this.
+    let _ = reads.send(process.clone());
+    let _ = writes.send(process.clone());
+    let _ = watches.send((process.clone(), child));
     Ok(process)
+}
+
+/// A thread that begins when it is sent what it works on, and ends if that is never sent.
+fn spawn_for<T: Send + 'static>(
+    what: &str,
+    f: impl FnOnce(T) + Send + 'static,
+) -> io::Result<(mpsc::Sender<T>, thread::JoinHandle<()>)> {
+    let (send, sent) = mpsc::channel();
+    let thread = spawn(what, move || sent.recv().map_or((), f))?;
+    Ok((send, thread))
 }
 
 pub(super) fn spawn(what: &str, f: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
@@ -155,7 +169,7 @@ impl Process {
                         Report::Answer { task, .. } => self.answered(*task),
                         Report::Ready => self.ready.store(true, Ordering::Relaxed),
                         Report::Draining => self.wanted.store(true, Ordering::Relaxed),
-                        Report::Progress { .. } => {}
+                        Report::Progress { .. } | Report::Dump { .. } => {}
                     }
                     said.push(report);
                 }
@@ -202,9 +216,11 @@ impl Process {
         lock(&self.running).remove(&task);
     }
 
-    /// How long until the next task has to have ended. `Err`: one is late.
+    /// How long until the next task has to have ended, or the worker to have taken the order to leave. `Err`: one is late.
     fn patience(&self) -> Result<Option<Duration>, ()> {
         let next = lock(&self.running).values().flatten().min().copied();
+        let left = self.stopped.get().and_then(|stopped| stopped.checked_add(self.grace));
+        let next = [next, left].into_iter().flatten().min();
         match next.map(|end| end.saturating_duration_since(Instant::now())) {
             Some(Duration::ZERO) => Err(()),
             left => Ok(left),
@@ -241,6 +257,7 @@ impl Port for Process {
 
     /// The worker's socket ends, and the worker with it.
     fn stop(&self) {
+        self.stopped.get_or_init(Instant::now);
         self.orders.close();
     }
 }
@@ -248,12 +265,14 @@ impl Port for Process {
 impl Process {
     /// Sends what could not be sent at once, and kills a worker that is late.
     fn write(&self) {
-        let last = match self.orders.serve(|| self.patience()) {
-            Ok(()) => Some(&Told::Leave),
-            Err(None) => return self.kill(),
-            Err(Some(_)) => None,
-        };
-        self.orders.end(last);
+        let served = self
+            .orders
+            .serve(|| self.patience())
+            .and_then(|()| self.orders.send_last(&Told::Leave, || self.patience()));
+        if let Err(None) = served {
+            return self.kill();
+        }
+        self.orders.end();
         // The worker ends by that, unless it is stuck.
         let left = Timespec::try_from(self.grace).ok();
         if poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], left.as_ref()) == Ok(0) {
@@ -278,6 +297,7 @@ mod tests {
             orders: Outlet::new(UnixStream::pair().unwrap().0),
             running: Mutex::default(),
             grace,
+            stopped: OnceLock::new(),
             ready,
             wanted,
             refused: Mutex::default(),

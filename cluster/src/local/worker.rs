@@ -1,20 +1,36 @@
 //! The worker's side of [`LocalProcesses`](crate::LocalProcesses): a process that follows the orders that come by its standard input.
+//!
+//! # How it ends with its coordinator
+//!
+//! Mostly its socket ends: by [`Told::Leave`], or without it if the coordinator is dead. Three more things may happen, and none keeps the worker:
+//!
+//! * *Another process holds the coordinator's end of the socket.* A worker that the coordinator was starting when it died has a copy, until it executes its program. So a thread waits for
+//!   the coordinator's pidfd, and then shuts the socket.
+//! * *The worker stands still* by SIGSTOP. The kernel sends it SIGCONT when its coordinator dies. While the coordinator lives, that kills a worker that does not leave.
+//! * *The end itself hangs*, in a destructor or a handler of the program. A thread kills the process when the grace has passed twice, and [`MARGIN`] more.
+//!
+//! If the coordinator is dead, the worker kills its process group at last, as the coordinator would have done: what its tasks have started ends with it.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use forebear::Runtime;
 use forebear::timer::TimerError;
 use forebear::timer::local::configure_from_env;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
-use rustix::process::{PidfdFlags, getppid, pidfd_open};
+use rustix::process::{
+    PidfdFlags, Signal, getpgrp, getpid, getppid, kill_process, kill_process_group, pidfd_open,
+    set_parent_process_death_signal,
+};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
@@ -25,6 +41,9 @@ use super::outlet::Outlet;
 use crate::engine::{Order, Report, difference};
 use crate::task::Tasks;
 use crate::worker::Node;
+
+/// What an end may take beside the waits for the tasks and for the coordinator.
+const MARGIN: Duration = Duration::from_secs(5);
 
 /// Whether this process was started as a worker: its standard input is the socket that the mark names. What a worker starts has another one.
 pub(crate) fn is_worker() -> bool {
@@ -50,6 +69,11 @@ fn follow(tasks: Tasks) -> io::Result<()> {
     let coordinator = getppid().and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    // Sent again whenever a thread ends that has started workers: that does no harm.
+    let _ = set_parent_process_death_signal(Some(Signal::CONT));
+    if let Some(coordinator) = &coordinator {
+        leave_after(coordinator.try_clone()?, socket.try_clone()?)?;
+    }
     let answers = Arc::new(Outlet::new(socket.try_clone()?));
     let mut orders = Inlet::new(socket);
     let welcome = match orders.receive::<Welcome>() {
@@ -119,15 +143,45 @@ fn follow(tasks: Tasks) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     };
+    end_after(welcome.grace.saturating_mul(2).saturating_add(MARGIN))?;
     node.stop();
     let _ = Runtime::current().finish(welcome.grace);
     if left_alone {
         // Its socket ends a moment before its lock does.
         if let Some(coordinator) = coordinator {
-            let limit = Timespec::try_from(welcome.grace).ok();
-            let _ = poll(&mut [PollFd::new(&coordinator, PollFlags::IN)], limit.as_ref());
+            wait_for(coordinator.as_fd(), Some(welcome.grace));
         }
         store.remove_if_left();
+        // The number is that of the group that the coordinator has made for this worker. This process is in it.
+        if getpgrp() == getpid() {
+            let _ = kill_process_group(getpid(), Signal::KILL);
+        }
     }
     Ok(())
+}
+
+/// Waits for the end of a process, at most so long.
+fn wait_for(process: BorrowedFd<'_>, limit: Option<Duration>) {
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    let mut dead = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
+    while poll(&mut dead, limit.as_ref()) == Err(rustix::io::Errno::INTR) {}
+}
+
+/// When that process has ended, the socket does, too, whoever holds its other end.
+fn leave_after(coordinator: OwnedFd, socket: UnixStream) -> io::Result<()> {
+    let watch = move || {
+        wait_for(coordinator.as_fd(), None);
+        let _ = socket.shutdown(Shutdown::Both);
+    };
+    thread::Builder::new().name("cluster: coordinator".into()).spawn(watch).map(drop)
+}
+
+/// This process has ended after that time, whatever its end does.
+fn end_after(time: Duration) -> io::Result<()> {
+    let kill = move || {
+        let (_open, never) = mpsc::channel::<()>();
+        let _ = never.recv_timeout(time);
+        let _ = kill_process(getpid(), Signal::KILL);
+    };
+    thread::Builder::new().name("cluster: end".into()).spawn(kill).map(drop)
 }
