@@ -24,7 +24,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::mem;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::engine::{
@@ -32,6 +32,7 @@ use crate::engine::{
     WorkerStatus,
 };
 use crate::error::FailureKind;
+use crate::shim::{Mutex, MutexGuard};
 
 /// The way to a worker.
 pub(crate) trait Port: Send + Sync {
@@ -145,7 +146,7 @@ enum Message {
 
 impl Dispatcher {
     pub(crate) fn new(events: EventSink) -> Dispatcher {
-        Dispatcher { events, state: Mutex::default() }
+        Dispatcher { events, state: Mutex::new(State::default()) }
     }
 
     /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
@@ -165,6 +166,11 @@ impl Dispatcher {
         while state.next_messages(&mut sending.batch.messages) || !sending.batch.ports.is_empty() {
             drop(state);
             sending.send();
+            state = self.lock();
+        }
+        #[cfg(mutant = "outbox_left_behind")]
+        {
+            drop(state);
             state = self.lock();
         }
         state.sending = false;
@@ -227,6 +233,19 @@ impl Dispatcher {
             state.resources.remove(&id);
             for worker in state.workers.values().filter(|worker| worker.state != WorkerState::Gone) {
                 state.outbox.push_back(Message::Order(worker.port.clone(), Order::Free(id)));
+            }
+        });
+    }
+
+    /// These workers are to say what they do.
+    pub(crate) fn dump(&self, inquiry: u64, workers: &[WorkerId]) {
+        self.change(|state| {
+            for id in workers {
+                let worker = state.workers.get(id).filter(|worker| worker.state != WorkerState::Gone);
+                if let Some(worker) = worker {
+                    let port = worker.port.clone();
+                    state.outbox.push_back(Message::Order(port, Order::Dump { inquiry }));
+                }
             }
         });
     }
@@ -330,6 +349,14 @@ impl State {
             Report::Progress { task, thousandths } => {
                 if self.workers.get(id).is_some_and(|worker| worker.running.contains_key(&task)) {
                     self.outbox.push_back(Message::Event(Event::Progress { task, thousandths }));
+                } else {
+                    self.dropped += 1;
+                }
+            }
+            Report::Dump { inquiry, text } => {
+                if self.workers.contains_key(id) {
+                    let event = Event::Dump { worker: id.clone(), inquiry, text };
+                    self.outbox.push_back(Message::Event(event));
                 } else {
                     self.dropped += 1;
                 }
@@ -443,7 +470,10 @@ impl State {
 
     fn tell_drained(&mut self) {
         let floor = self.floor;
+        #[cfg(not(mutant = "drained_while_it_runs"))]
         let is_old = |leased: &Leased| leased.queued.envelope.generation < floor;
+        #[cfg(mutant = "drained_while_it_runs")]
+        let is_old = |_: &Leased| false;
         let runs = |worker: &Worker| !worker.orphans.is_empty() || worker.running.values().any(is_old);
         if self.draining && !self.workers.values().any(runs) {
             self.draining = false;
@@ -452,5 +482,6 @@ impl State {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
+#[path = "dispatch/tests.rs"]
 mod tests;

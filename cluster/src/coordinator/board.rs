@@ -44,22 +44,25 @@
 //! The limits count what is queued, in tasks and bytes. A task that starts makes room. One that is returned needs none: the limit is exceeded then, so a
 //! worker's death waits for nobody, even if all die at once. A `schedule` that waits holds no lock.
 
+#[path = "board/state.rs"]
 mod state;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use forebear::sync::Event as Wake;
 use forebear::{RequestId, TimeoutError};
 
+use super::journal::Wanted;
 use super::{Metrics, Shared, Stall, StalledTask};
 use crate::engine::{Event, ObjectId, ResourceId, TaskId, WorkerId, WorkerStatus};
 use crate::error::{ClusterError, TaskFailure};
 use crate::remote::{RemoteState, Slot};
+use crate::shim::atomic::{AtomicU64, Ordering};
+use crate::shim::{Mutex, MutexGuard};
 use crate::stored::Kept;
 
 pub(crate) struct Board {
@@ -114,6 +117,8 @@ pub(crate) struct State {
     ending: Ending,
     waiters: Vec<Waiter>,
     metrics: Metrics,
+    /// Empty between two events, and kept for the memory.
+    settled: Vec<Settled>,
 }
 
 /// A shutdown.
@@ -141,6 +146,8 @@ pub(crate) struct Listing {
     pub(crate) raises: Raises,
     /// The request that schedules it.
     pub(crate) by: Option<RequestId>,
+    /// Under which key its result is kept.
+    pub(super) kept: Option<Wanted>,
 }
 
 /// Which failures of a task begin a new generation and are raised. The others are told by its value alone.
@@ -203,6 +210,18 @@ pub(crate) enum Unmet {
     TimedOut,
 }
 
+/// Slots that have been told what they are. Most events tell one.
+#[derive(Default)]
+struct Held(Option<Arc<Slot>>, Vec<Arc<Slot>>);
+
+impl Held {
+    fn push(&mut self, slot: Arc<Slot>) {
+        if let Some(slot) = self.0.replace(slot) {
+            self.1.push(slot);
+        }
+    }
+}
+
 /// What becomes of a slot.
 type Settled = (Weak<Slot>, RemoteState, Option<ObjectId>);
 
@@ -222,6 +241,7 @@ impl Board {
             ending: Ending::No,
             waiters: Vec::new(),
             metrics: Metrics::default(),
+            settled: Vec::new(),
         };
         Board { limit, shared, state: Mutex::new(state), fetches: Fetches::default() }
     }
@@ -243,6 +263,7 @@ impl Board {
         let end = end.map(|timeout| forebear::time::now().checked_add(timeout));
         let mut waits: Option<Arc<Wake>> = None;
         let answer = loop {
+            #[cfg(not(mutant = "board_resets_late"))]
             if let Some(wake) = &waits {
                 wake.reset();
             }
@@ -261,6 +282,8 @@ impl Board {
                 wake
             });
             drop(state);
+            #[cfg(mutant = "board_resets_late")]
+            wake.reset();
             let waited = match end {
                 None | Some(None) => wake.wait().map_err(|_| TimeoutError::Cancelled),
                 Some(Some(end)) => wake.wait_timeout(end.saturating_duration_since(forebear::time::now())),
@@ -299,8 +322,9 @@ impl Board {
 
     /// An event of the engine.
     pub(crate) fn on_event(&self, event: Event) -> Vec<Then> {
-        let (mut settled, mut then) = (Vec::new(), Vec::new());
+        let mut then = Vec::new();
         let mut state = self.lock();
+        let mut settled = mem::take(&mut state.settled);
         match event {
             Event::Started { task, worker, attempt } => state.started(task, worker, attempt, &mut settled),
             Event::Returned { task } => state.returned(task, &mut settled, &mut then),
@@ -327,10 +351,13 @@ impl Board {
                 state.away = Some((since, reason));
             }
             Event::Available => state.away = None,
+            // The inquiries take it.
+            Event::Dump { .. } => {}
         }
         state.free_unheld(&mut then);
         // Under the lock: a waiter that wakes finds the slots as they are now.
-        let slots = self.settle(settled, &mut then);
+        let slots = self.settle(settled.drain(..), &mut then);
+        state.settled = settled;
         state.wake(self.limit);
         drop(state);
         // The last handle of a slot may drop an object, which takes the lock.
@@ -339,8 +366,8 @@ impl Board {
     }
 
     /// Tells slots what they are, and hands them back: they must not be dropped under the lock.
-    fn settle(&self, settled: Vec<Settled>, then: &mut Vec<Then>) -> Vec<Arc<Slot>> {
-        let mut slots = Vec::with_capacity(settled.len());
+    fn settle(&self, settled: impl IntoIterator<Item = Settled>, then: &mut Vec<Then>) -> Held {
+        let mut slots = Held::default();
         for (slot, state, object) in settled {
             match (slot.upgrade(), object, &state) {
                 (Some(slot), Some(object), RemoteState::Stored { bytes }) => {
@@ -356,6 +383,11 @@ impl Board {
             }
         }
         slots
+    }
+
+    /// Under which key the result of a task is kept that has not ended.
+    pub(super) fn kept_as(&self, task: TaskId) -> Option<Wanted> {
+        self.lock().tasks.get(&task)?.task.kept.clone()
     }
 
     /// A task is to be cancelled. `false`: it has ended.
@@ -428,7 +460,7 @@ impl Board {
         let mut running: Vec<StalledTask> = state.tasks.values().filter_map(ran).collect();
         running.sort_by_key(|task| Reverse(task.ran));
         let ended = state.metrics.done + state.metrics.failed + state.metrics.cancelled;
-        (ended, Stall { periods: 0, queued: state.queued, running, workers })
+        (ended, Stall { periods: 0, queued: state.queued, running, workers, dumps: Vec::new() })
     }
 
     /// Begins a shutdown: everything is cancelled. `None` if it has begun before.
@@ -450,7 +482,7 @@ impl Board {
         state.queued_bytes = 0;
         let tasks = mem::take(&mut state.tasks);
         state.metrics.cancelled += tasks.len() as u64;
-        let settled = tasks.into_values().map(|entry| (entry.task.slot, RemoteState::Closed, None)).collect();
+        let settled = tasks.into_values().map(|entry| (entry.task.slot, RemoteState::Closed, None));
         let slots = self.settle(settled, &mut Vec::new());
         state.workers.clear();
         state.wake(self.limit);
@@ -459,5 +491,6 @@ impl Board {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
+#[path = "board/tests.rs"]
 mod tests;

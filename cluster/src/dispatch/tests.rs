@@ -1,3 +1,4 @@
+#[path = "tests/histories.rs"]
 mod histories;
 
 use super::*;

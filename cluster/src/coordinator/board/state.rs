@@ -69,6 +69,10 @@ impl State {
             || self.away.is_some()
             || matches!(self.latch, Latch::Due(_));
         for waiter in &self.waiters {
+            #[cfg(mutant = "room_wakes_nobody")]
+            if let Until::Room(_) = waiter.until {
+                continue;
+            }
             if due || self.holds(waiter.until, limit) {
                 waiter.wake.set();
             }
@@ -90,6 +94,14 @@ impl State {
         self.metrics.scheduled += 1;
         let generation = self.generation;
         self.tasks.insert(task, Entry { task: listing, generation, leased: None, cancelling: false });
+        task
+    }
+
+    /// A number for a task that is not scheduled, since its result was kept.
+    pub(in crate::coordinator) fn found(&mut self) -> TaskId {
+        let task = TaskId(self.next);
+        self.next += 1;
+        self.metrics.kept += 1;
         task
     }
 

@@ -11,7 +11,7 @@ fn add(board: &Board, slot: &Arc<Slot>) -> TaskId {
 
 fn add_as(board: &Board, slot: &Arc<Slot>, raises: Raises) -> TaskId {
     let slot = Arc::downgrade(slot);
-    let listing = Listing { name: "task".into(), bytes: 1, slot, raises, by: None };
+    let listing = Listing { name: "task".into(), bytes: 1, slot, raises, by: None, kept: None };
     board.try_now(Until::Room(1), |state| state.add(listing)).unwrap().unwrap()
 }
 
