@@ -5,7 +5,8 @@
 //! * `board`: the tasks that have not ended, the error latch and the limits, under one lock. Its head has the states of a task, and who may change what.
 //! * `shared`: what the handles share, and what they have the engine do.
 //! * `builder`: the settings. `options`: those of one task. `metrics`: what is counted.
-//! * `watchdog`: reports when no task ends.
+//! * `watchdog`: reports when no task ends. `inquiry`: what workers do, asked of them.
+//! * `journal`: results that outlive the coordinator.
 //! * [`remote`](crate::remote): the values.
 //! * [`engine`](crate::engine): what carries the tasks, and what it owes.
 //!
@@ -27,6 +28,8 @@
 
 pub(crate) mod board;
 mod builder;
+mod inquiry;
+mod journal;
 mod metrics;
 mod options;
 mod shared;
@@ -45,12 +48,13 @@ use serde::Serialize;
 
 use self::board::{Unmet, Until};
 pub use self::builder::ClusterCoordinatorBuilder;
+pub use self::inquiry::WorkerDump;
 pub use self::metrics::Metrics;
 pub use self::options::{TaskOptions, TryScheduleError};
 pub(crate) use self::shared::Shared;
 use self::shared::{Owner, encode};
 pub use self::watchdog::{Stall, StalledTask};
-use crate::engine::{Engine, Resource, ResourceId, StoreError, TaskId, WorkerStatus};
+use crate::engine::{Engine, Resource, ResourceId, StoreError, TaskId, WorkerState, WorkerStatus};
 use crate::error::{ClusterError, FetchError};
 use crate::map::Map;
 use crate::remote::{Fetch, RemoteValue};
@@ -153,6 +157,9 @@ impl ClusterCoordinator {
     ) -> Result<RemoteValue<R>, ClusterError> {
         let shared = self.shared();
         let call = shared.prepare(options, task, &args, some)?;
+        if let Some(value) = shared.find(&call)? {
+            return Ok(value);
+        }
         let room = Until::Room(call.args.len());
         let added = shared.wait(room, None, |state| call.list(state)).map_err(Unmet::error)?;
         Ok(shared.submit(call, added))
@@ -346,7 +353,7 @@ impl ClusterCoordinator {
         args: A,
     ) -> Result<PerWorker<R>, ClusterError> {
         let shared = self.shared();
-        shared.tasks.check_resource(resource)?;
+        let name = shared.tasks.check_resource(resource)?.clone();
         let args = encode(&args)?;
         let limit = shared.link.get().map_or(usize::MAX, |link| link.resource_limit());
         if args.len() > limit {
@@ -357,7 +364,7 @@ impl ClusterCoordinator {
         }
         let id = ResourceId(shared.resources.fetch_add(1, Ordering::AcqRel) + 1);
         let owner: Arc<dyn Any + Send + Sync> = Arc::new(Owner { shared: Arc::downgrade(shared), id });
-        let spec = Resource { job: shared.job, id, name: resource.name().into(), args };
+        let spec = Resource { job: shared.job, id, name, args };
         shared.tell(|link| link.make(spec));
         Ok(PerWorker { job: shared.job, id, owner: Some(owner), of: PhantomData })
     }
@@ -413,6 +420,33 @@ impl ClusterCoordinator {
         self.shared().board.workers()
     }
 
+    /// What each worker does: the requests of its runtime, what each waits for, and who holds that. Workers that are [gone](crate::engine::WorkerState::Gone) are not asked. One that has not answered after this time is listed
+    /// without a text: it stands still, or its answer was lost. Tasks and their state do not matter: a worker whose tasks are all stuck answers.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+    /// use std::time::Duration;
+    ///
+    /// const NEVER: TaskFn<(), ()> = TaskFn::new("never", |_, ()| Ok(forebear::time::sleep(Duration::MAX)?));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEVER]).start()?;
+    /// let _value = cluster.schedule(&NEVER, ())?;
+    /// let dumps = cluster.dump(Duration::from_secs(60))?;
+    /// assert!(dumps[0].to_string().contains("`task never`"));
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Closed`], [`ClusterError::Cancelled`].
+    pub fn dump(&self, limit: Duration) -> Result<Vec<WorkerDump>, ClusterError> {
+        let is_there = |worker: &WorkerStatus| worker.state != WorkerState::Gone;
+        let workers: Vec<_> = self.workers().into_iter().filter(is_there).map(|worker| worker.id).collect();
+        self.shared().ask(&workers, limit)
+    }
+
     /// What was counted since the start. Does not suspend.
     ///
     /// ```
@@ -466,7 +500,7 @@ impl Drop for Handle {
 }
 
 impl Unmet {
-    fn error(self) -> ClusterError {
+    pub(in crate::coordinator) fn error(self) -> ClusterError {
         match self {
             Unmet::Error(error) => error,
             Unmet::TimedOut => unreachable!("there was no limit"),

@@ -42,6 +42,7 @@
 //! | result survives its worker | the answer is bytes in the coordinator | the same | a record of the result stream, written before the task is acknowledged |
 //! | large values | a map in the process | files in a directory of the job | objects of a bucket |
 
+mod bytes;
 mod format;
 mod object;
 mod warning;
@@ -58,6 +59,14 @@ use crate::task::Tasks;
 pub use self::format::{Format, Refused};
 pub use self::object::{INLINE, ObjectId, ObjectStore, StoreError};
 pub use self::warning::WarningHook;
+
+/// No [dump](Report::Dump) is longer, in bytes.
+///
+/// ```
+/// use forebear_cluster::engine::{DUMP, INLINE};
+/// assert!(DUMP < INLINE); // so it fits into a message that has more
+/// ```
+pub const DUMP: usize = 64 << 10;
 
 /// The number of a task in its job. Larger ones were scheduled later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -127,6 +136,7 @@ pub struct Envelope {
     /// The name of its function.
     pub name: Arc<str>,
     /// Its arguments, encoded.
+    #[serde(with = "bytes")]
     pub args: Arc<[u8]>,
     /// The newest resource that the coordinator had made when it was scheduled: the worker makes all up to it first.
     pub needs: Option<ResourceId>,
@@ -147,6 +157,7 @@ pub struct Resource {
     /// The name of the function that makes it.
     pub name: Arc<str>,
     /// The function's arguments, encoded.
+    #[serde(with = "bytes")]
     pub args: Arc<[u8]>,
 }
 
@@ -177,6 +188,11 @@ pub enum Order {
     Free(ResourceId),
     /// These are all the resources there are now: report [`Report::Ready`] when they are made.
     Begin,
+    /// Say what each request of the worker's runtime does. Answered by one [`Report::Dump`], whatever the tasks do.
+    Dump {
+        /// The number of the inquiry.
+        inquiry: u64,
+    },
 }
 
 /// From a worker to the engine.
@@ -212,6 +228,13 @@ pub enum Report {
         /// How far, in thousandths.
         thousandths: u32,
     },
+    /// What each request of the worker's runtime does.
+    Dump {
+        /// The number of the inquiry.
+        inquiry: u64,
+        /// For a human reader, as [`Runtime::dump`](forebear::Runtime::dump) writes it; cut at [`DUMP`] bytes.
+        text: String,
+    },
     /// A task has ended. Nothing of it runs any more.
     Answer {
         /// Which task.
@@ -245,7 +268,7 @@ pub enum Report {
 #[non_exhaustive]
 pub enum Answer {
     /// With this result, encoded.
-    Done(Arc<[u8]>),
+    Done(#[serde(with = "bytes")] Arc<[u8]>),
     /// With a result of more than [`INLINE`] bytes, which is in the store of the engine.
     Stored {
         /// Under which name.
@@ -299,6 +322,15 @@ pub enum Event {
     },
     /// Something has changed about a worker.
     Worker(WorkerStatus),
+    /// What a worker does, asked for by [`Link::dump`].
+    Dump {
+        /// Which worker.
+        worker: WorkerId,
+        /// The number of the inquiry.
+        inquiry: u64,
+        /// The worker's [text](Report::Dump).
+        text: String,
+    },
     /// The engine cannot carry tasks for now, for instance since its server is away. It tries again by itself: nothing is lost.
     Unavailable {
         /// Why, as text for a human reader.
@@ -418,7 +450,7 @@ pub trait Engine: Send + 'static {
 /// The coordinator's end of an engine. No method waits, but those of the [store](Self::store) may.
 ///
 /// ```
-/// use forebear_cluster::engine::{Envelope, Link, ObjectStore, Resource, ResourceId, TaskId};
+/// use forebear_cluster::engine::{Envelope, Link, ObjectStore, Resource, ResourceId, TaskId, WorkerId};
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicUsize, Ordering};
 ///
@@ -451,6 +483,10 @@ pub trait Engine: Send + 'static {
 ///         self.0.free(resource);
 ///     }
 ///
+///     fn dump(&self, inquiry: u64, workers: &[WorkerId]) {
+///         self.0.dump(inquiry, workers);
+///     }
+///
 ///     fn close(&self) {
 ///         self.0.close();
 ///     }
@@ -480,6 +516,12 @@ pub trait Link: Send + Sync + 'static {
 
     /// Has it dropped on each worker.
     fn free(&self, resource: ResourceId);
+
+    /// Asks these workers what they do. An [`Event::Dump`] follows for each that answers: one that stands still does not, nor does one that is gone, and an engine may lose an answer. Default: nobody
+    /// is asked.
+    fn dump(&self, inquiry: u64, workers: &[WorkerId]) {
+        let _ = (inquiry, workers);
+    }
 
     /// Cancels all tasks and lets the workers go. Events may still come.
     fn close(&self);

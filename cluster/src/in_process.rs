@@ -261,6 +261,10 @@ impl Link for LocalLink {
         self.dispatcher.free(resource);
     }
 
+    fn dump(&self, inquiry: u64, workers: &[WorkerId]) {
+        self.dispatcher.dump(inquiry, workers);
+    }
+
     fn close(&self) {
         self.dispatcher.close();
     }

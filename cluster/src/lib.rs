@@ -42,6 +42,7 @@ mod in_process;
 mod local;
 mod map;
 mod remote;
+mod shim;
 mod stored;
 mod task;
 pub mod worker;
@@ -111,7 +112,8 @@ pub use forebear_cluster_macros::task;
 pub use forebear_cluster_macros::resource;
 
 pub use coordinator::{
-    ClusterCoordinator, ClusterCoordinatorBuilder, Metrics, Stall, StalledTask, TaskOptions, TryScheduleError,
+    ClusterCoordinator, ClusterCoordinatorBuilder, Metrics, Stall, StalledTask, TaskOptions,
+    TryScheduleError, WorkerDump,
 };
 pub use ctx::TaskCtx;
 pub use error::{ClusterError, FailureKind, FetchError, TaskError, TaskFailure, TypedError};

@@ -1,6 +1,8 @@
 //! [`TaskFn`], [`ResourceFn`] and [`Tasks`]: functions that have a name on every worker.
 
-use std::any::Any;
+mod shape;
+
+use std::any::{Any, type_name};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -218,7 +220,7 @@ pub trait Registered {
     fn add_to(self, tasks: &mut Tasks);
 }
 
-impl<A: DeserializeOwned + 'static, R: Serialize + 'static> Registered for TaskFn<A, R> {
+impl<A: DeserializeOwned + 'static, R: Serialize + DeserializeOwned + 'static> Registered for TaskFn<A, R> {
     fn add_to(self, tasks: &mut Tasks) {
         let run: RunTask = Arc::new(move |ctx, args| {
             let args = postcard::from_bytes(args).map_err(codec)?;
@@ -227,7 +229,9 @@ impl<A: DeserializeOwned + 'static, R: Serialize + 'static> Registered for TaskF
                 Err(error) => Ok(Err(error)),
             }
         });
-        tasks.insert(self.name, signature::<A, R>("task"), Entry::Task(run));
+        let (args, result) = (shape::of::<A>(), shape::of::<R>());
+        let shapes = (args.has_names() || result.has_names()).then(|| format!("{args} -> {result}"));
+        tasks.insert(self.name, Signature::new(types::<A, R>("task"), shapes), Entry::Task(run));
     }
 }
 
@@ -237,7 +241,10 @@ impl<A: DeserializeOwned + 'static, R: Send + Sync + 'static> Registered for Res
             let args = postcard::from_bytes(args).map_err(codec)?;
             Ok((self.run)(ctx, args).map(|made| Arc::new(made) as Made))
         });
-        tasks.insert(self.name, signature::<A, R>("resource"), Entry::Resource(run));
+        // What it makes is never encoded.
+        let args = shape::of::<A>();
+        let shapes = args.has_names().then(|| args.to_string());
+        tasks.insert(self.name, Signature::new(types::<A, R>("resource"), shapes), Entry::Resource(run));
     }
 }
 
@@ -245,15 +252,44 @@ fn codec(error: postcard::Error) -> FailureKind {
     FailureKind::Codec { message: error.to_string() }
 }
 
-/// The types, as the compiler writes them.
-fn signature<A, R>(kind: &str) -> String {
-    format!("{kind} {} -> {}", std::any::type_name::<A>(), std::any::type_name::<R>())
+/// What two programs compare of a task or a resource: the names of its types, and the [shapes](shape) of those that have names.
+#[derive(Clone)]
+struct Signature {
+    text: String,
+    /// So much of the text are the names of the types.
+    types: usize,
 }
 
-/// Whether it is the [`signature`]. Each `schedule` asks, so it makes no text.
-fn is_signature<A, R>(known: &str, kind: &str) -> bool {
-    let parts = [kind, " ", std::any::type_name::<A>(), " -> ", std::any::type_name::<R>()];
-    parts.iter().try_fold(known, |rest, part| rest.strip_prefix(part)) == Some("")
+impl Signature {
+    fn new(types: String, shapes: Option<String>) -> Signature {
+        let length = types.len();
+        let text = match shapes {
+            Some(shapes) => format!("{types} as {shapes}"),
+            None => types,
+        };
+        Signature { text, types: length }
+    }
+
+    /// Whether these are its types. Each `schedule` asks, so it makes no text.
+    fn is_of<A, R>(&self, kind: &str) -> bool {
+        let parts = [kind, " ", type_name::<A>(), " -> ", type_name::<R>()];
+        let known = &self.text[..self.types];
+        parts.iter().try_fold(known, |rest, part| rest.strip_prefix(part)) == Some("")
+    }
+}
+
+/// What is known of a name.
+#[derive(Clone)]
+struct Known {
+    /// The name, for messages.
+    name: Arc<str>,
+    signature: Signature,
+    entry: Entry,
+}
+
+/// The types, as the compiler writes them.
+fn types<A, R>(kind: &str) -> String {
+    format!("{kind} {} -> {}", type_name::<A>(), type_name::<R>())
 }
 
 /// The tasks and resources that a program knows, by name. Made by [`tasks!`](crate::tasks).
@@ -268,7 +304,7 @@ fn is_signature<A, R>(known: &str, kind: &str) -> bool {
 /// ```
 #[derive(Clone, Default)]
 pub struct Tasks {
-    table: BTreeMap<&'static str, (String, Entry)>,
+    table: BTreeMap<&'static str, Known>,
     /// A name that was given twice.
     twice: Option<&'static str>,
 }
@@ -287,19 +323,42 @@ impl Tasks {
         self
     }
 
-    /// The names, and with each the types as the compiler writes them.
+    /// The names, and with each the signature: the types as the compiler writes them, and the shapes of structs and enums in them.
+    ///
+    /// The shape of a type is what its `Deserialize` asks for. It is found when the task is added, by values that are made of samples and dropped again. A type may refuse them; what follows it in the
+    /// same value is not seen then. Two programs whose shapes differ do not work together.
+    ///
+    /// ```
+    /// use forebear_cluster::{TaskFn, Tasks};
+    /// use serde::Deserialize;
+    ///
+    /// #[derive(Deserialize)]
+    /// struct Size {
+    ///     width: u32,
+    ///     height: Option<u32>,
+    /// }
+    ///
+    /// const AREA: TaskFn<Size, u32> = TaskFn::new("area", |_, size| Ok(size.width * size.height.unwrap_or(1)));
+    ///
+    /// let (_, signature) = Tasks::new().with(AREA).signatures().next().map(|(name, text)| (name, text.to_owned())).unwrap();
+    /// assert!(signature.ends_with("Size -> u32 as Size {width: u32, height: Option<u32>} -> u32"));
+    /// ```
     pub fn signatures(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.table.iter().map(|(name, (signature, _))| (*name, signature.as_str()))
+        self.table.iter().map(|(name, known)| (*name, known.signature.text.as_str()))
     }
 
-    fn insert(&mut self, name: &'static str, signature: String, entry: Entry) {
-        if self.table.insert(name, (signature, entry)).is_some() {
+    fn insert(&mut self, name: &'static str, signature: Signature, entry: Entry) {
+        if self.table.insert(name, Known { name: name.into(), signature, entry }).is_some() {
             self.twice.get_or_insert(name);
         }
     }
 
+    pub(crate) fn signature(&self, name: &str) -> Option<&str> {
+        self.table.get(name).map(|known| known.signature.text.as_str())
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Entry> {
-        self.table.get(name).map(|(_, entry)| entry)
+        self.table.get(name).map(|known| &known.entry)
     }
 
     pub(crate) fn check(&self) -> Result<(), ClusterError> {
@@ -309,22 +368,25 @@ impl Tasks {
         }
     }
 
-    /// Whether this very task is known.
-    pub(crate) fn check_task<A, R>(&self, task: &TaskFn<A, R>) -> Result<(), ClusterError> {
+    /// The name of this very task, if it is known.
+    pub(crate) fn check_task<A, R>(&self, task: &TaskFn<A, R>) -> Result<&Arc<str>, ClusterError> {
         self.check_one::<A, R>(task.name, "task")
     }
 
-    pub(crate) fn check_resource<A, R>(&self, resource: &ResourceFn<A, R>) -> Result<(), ClusterError> {
+    pub(crate) fn check_resource<A, R>(
+        &self,
+        resource: &ResourceFn<A, R>,
+    ) -> Result<&Arc<str>, ClusterError> {
         self.check_one::<A, R>(resource.name, "resource")
     }
 
-    fn check_one<A, R>(&self, name: &str, kind: &str) -> Result<(), ClusterError> {
+    fn check_one<A, R>(&self, name: &str, kind: &str) -> Result<&Arc<str>, ClusterError> {
         match self.table.get(name) {
             None => Err(ClusterError::NotRegistered { task: name.into() }),
-            Some((known, _)) if !is_signature::<A, R>(known, kind) => {
+            Some(known) if !known.signature.is_of::<A, R>(kind) => {
                 Err(ClusterError::NameTaken { task: name.into() })
             }
-            Some(_) => Ok(()),
+            Some(known) => Ok(&known.name),
         }
     }
 }

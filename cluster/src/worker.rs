@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 use forebear::sync::Event;
@@ -20,8 +21,8 @@ use forebear::{AnyRequest, CancelReason, Error, Outcome, Request, RequestBuilder
 use crate::cache::{Cache, of_store};
 use crate::ctx::TaskCtx;
 use crate::engine::{
-    Answer, Envelope, INLINE, ObjectId, ObjectStore, Order, Report, Resource, ResourceId, StoreError, TaskId,
-    WorkerId,
+    Answer, DUMP, Envelope, INLINE, ObjectId, ObjectStore, Order, Report, Resource, ResourceId, StoreError,
+    TaskId, WorkerId,
 };
 use crate::error::{FailureKind, Kinded};
 use crate::task::{Entry, Made, Tasks};
@@ -174,6 +175,7 @@ impl Node {
                 self.0.lock().beginning = true;
                 self.0.report_if_ready();
             }
+            Order::Dump { inquiry } => self.0.dump(inquiry),
         }
     }
 
@@ -347,6 +349,23 @@ impl Inner {
         if ready {
             (self.report)(Report::Ready);
         }
+    }
+
+    /// Says what the requests do. On a thread of its own: all that run requests may be busy, and that is what is asked.
+    fn dump(self: &Arc<Self>, inquiry: u64) {
+        let node = self.clone();
+        let dump = move || {
+            let state = node.lock();
+            let (tasks, making) = (state.running.len(), state.making);
+            drop(state);
+            let mut text =
+                format!("{tasks} tasks, {making} resources are being made\n{}", node.runtime.dump());
+            let end = (0..=DUMP).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+            text.truncate(end);
+            (node.report)(Report::Dump { inquiry, text });
+        };
+        // Without a thread there is no answer.
+        let _ = thread::Builder::new().name("cluster: dump".into()).spawn(dump);
     }
 
     /// Drops a part in a request: its destructor may do anything.

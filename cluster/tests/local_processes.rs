@@ -111,6 +111,49 @@ fn older_worker() {
     worker::entry(tasks![OLD, STUCK, GATE, START_ANOTHER, BYTES, HANG, EXIT, FLOOD, CLOSE]);
 }
 
+/// A program before and after a type has exchanged two fields. Both types have one name, and in postcard each can be read as the other.
+struct Before;
+struct After;
+
+const _: () = {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Size {
+        height: u32,
+        width: u32,
+    }
+
+    impl Before {
+        fn known() -> Tasks {
+            tasks![TaskFn::<Vec<Size>, u32>::new("rows", |_, all| Ok(all
+                .iter()
+                .map(|of| of.height - of.width)
+                .sum()))]
+        }
+    }
+};
+
+const _: () = {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Size {
+        width: u32,
+        height: u32,
+    }
+
+    impl After {
+        fn known() -> Tasks {
+            tasks![TaskFn::<Vec<Size>, u32>::new("rows", |_, all| Ok(all
+                .iter()
+                .map(|of| of.height - of.width)
+                .sum()))]
+        }
+    }
+};
+
+#[test]
+fn worker_with_other_fields() {
+    worker::entry(Before::known());
+}
+
 /// A worker that knows a task more.
 #[test]
 fn newer_worker() {
@@ -418,6 +461,21 @@ fn a_worker_with_other_tasks_is_refused_and_the_start_says_which() {
         let engine = LocalProcesses::new(2).args([worker, "--exact", "--nocapture"]);
         let refused = start(engine).start();
         let Err(ClusterError::Start { message, .. }) = refused else { panic!("no worker can work") };
+        assert!(message.contains(says), "{message}");
+    }
+}
+
+/// The name of a type says nothing of its fields.
+#[test]
+fn a_worker_whose_types_have_other_fields_is_refused_and_the_start_says_which() {
+    let names = |tasks: Tasks| tasks.signatures().next().unwrap().1.split(" as ").next().unwrap().to_owned();
+    assert_eq!(names(Before::known()), names(After::known()));
+    let engine = LocalProcesses::new(1).args(["worker_with_other_fields", "--exact", "--nocapture"]);
+    let refused = ClusterCoordinator::builder(engine).tasks(After::known()).start();
+    let Err(ClusterError::Start { message, .. }) = refused else { panic!("it reads widths as heights") };
+    for says in
+        ["its `rows` is", "as [Size {height: u32, width: u32}]", "as [Size {width: u32, height: u32}]"]
+    {
         assert!(message.contains(says), "{message}");
     }
 }

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use async_nats::Client;
 use forebear_cluster::ClusterError;
 use forebear_cluster::engine::{
-    Envelope, Event, EventSink, Job, Link, ObjectStore, Resource, ResourceId, TaskId, start_error,
+    Envelope, Event, EventSink, Job, Link, ObjectStore, Resource, ResourceId, TaskId, WorkerId, start_error,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -59,6 +59,7 @@ pub(crate) enum Wish {
     CancelBefore(u64),
     Make(Resource),
     Free(ResourceId),
+    Dump(u64, Vec<WorkerId>),
     /// A process that this one has started has ended. `again`: its name, and when it began, if nobody wanted that.
     Died {
         launch: u64,
@@ -133,6 +134,10 @@ impl Link for NatsLink {
 
     fn free(&self, resource: ResourceId) {
         self.wish(Wish::Free(resource));
+    }
+
+    fn dump(&self, inquiry: u64, workers: &[WorkerId]) {
+        self.wish(Wish::Dump(inquiry, workers.to_vec()));
     }
 
     fn close(&self) {
@@ -285,6 +290,7 @@ impl Engine {
             Wish::CancelBefore(generation) => self.ledger.cancel_before(generation),
             Wish::Make(resource) => self.ledger.make(resource),
             Wish::Free(resource) => self.ledger.free(resource),
+            Wish::Dump(inquiry, workers) => self.ledger.dump(inquiry, &workers),
             Wish::Died { launch, again } => {
                 let was_ready = self.ledger.died(launch);
                 if let Some((name, begun)) = again {

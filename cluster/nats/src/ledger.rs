@@ -230,6 +230,13 @@ impl Ledger {
         self.order_all(|| What::Order(Order::Free(id)));
     }
 
+    /// These workers are to say what they do.
+    pub(crate) fn dump(&mut self, inquiry: u64, workers: &[WorkerId]) {
+        let asked = self.members.iter().filter(|(_, member)| workers.contains(&member.id));
+        let asked: Vec<u64> = asked.map(|(number, _)| *number).collect();
+        asked.into_iter().for_each(|member| self.order(member, What::Order(Order::Dump { inquiry })));
+    }
+
     /// All members are to leave.
     pub(crate) fn close(&mut self) {
         self.closed = true;
@@ -353,6 +360,9 @@ impl Ledger {
             }
         }
         let Some(member) = self.members.get_mut(&up.member) else { return };
+        for (inquiry, text) in up.dumps {
+            self.acts.push(Act::Tell(Event::Dump { worker: member.id.clone(), inquiry, text }));
+        }
         let after = if up.applied < member.forgets { 0 } else { up.after };
         member.after = after;
         if after > self.read {

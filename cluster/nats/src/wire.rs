@@ -29,7 +29,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The form of all messages, with their version.
-const FORM: Format = Format::new(b'F', 3);
+const FORM: Format = Format::new(b'F', 4);
 
 // What is longer than this does not travel in a message, but as an object of the store.
 pub(crate) use forebear_cluster::engine::INLINE;
@@ -116,6 +116,8 @@ pub(crate) struct Up {
     /// Messages that it has taken from the queue, and must not start before the coordinator says so.
     pub(crate) claims: Vec<Claim>,
     pub(crate) progress: Vec<(TaskId, u32)>,
+    /// Answers to inquiries: the number, and what it does.
+    pub(crate) dumps: Vec<(u64, String)>,
     /// In a beat: what it runs, and what has ended whose record the server has not confirmed.
     pub(crate) holds: Option<Vec<TaskId>>,
 }
@@ -271,6 +273,7 @@ mod tests {
             after: 300,
             claims: Vec::new(),
             progress: Vec::new(),
+            dumps: Vec::new(),
             holds: None,
         }
     }
@@ -325,7 +328,14 @@ mod tests {
             .unwrap(),
             encode(&Welcome::Come(terms)).unwrap(),
             encode(&Welcome::Refused { why: "it has other tasks".into() }).unwrap(),
-            encode(&Up { claims, progress: vec![(task, 500)], holds: Some(vec![task]), ..up() }).unwrap(),
+            encode(&Up {
+                claims,
+                progress: vec![(task, 500)],
+                dumps: vec![(1, "it waits".into())],
+                holds: Some(vec![task]),
+                ..up()
+            })
+            .unwrap(),
             down(What::Order(Order::Begin)),
             down(What::Order(Order::Run { envelope: envelope.clone(), attempt: 1 })),
             down(What::Start { task, copy: 1, attempt: 2, time_left: left }),

@@ -3,11 +3,14 @@
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::board::{Board, Limit, Unmet, Until};
+use super::inquiry::Inquiries;
+use super::journal::Journal;
 use super::watchdog::{self, Stall};
 use super::{ClusterCoordinator, Handle, Shared};
 use crate::engine::{Engine, Job, WorkerState, start_error};
@@ -41,6 +44,7 @@ pub struct ClusterCoordinatorBuilder {
     limit: Limit,
     max_attempts: u32,
     watchdog: Option<(Duration, watchdog::Hook)>,
+    journal: Option<PathBuf>,
 }
 
 impl ClusterCoordinatorBuilder {
@@ -54,6 +58,7 @@ impl ClusterCoordinatorBuilder {
             limit,
             max_attempts: 4,
             watchdog: None,
+            journal: None,
         }
     }
 
@@ -121,16 +126,48 @@ impl ClusterCoordinatorBuilder {
         self
     }
 
+    /// Keeps the results of tasks that have a [key](crate::TaskOptions::key) in this file. A coordinator that is killed and started again finds there what the one before it has not fetched. Default: there is no
+    /// journal.
+    ///
+    /// A result is in the file before a fetch or a join answers. Records are added, never removed: delete the file when the job is over, or to have all computed anew. They are not forced to the disk: a
+    /// power cut may lose the last ones, which are then computed again. On Linux one coordinator at a time has the file.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, InProcess, TaskFn, TaskOptions, tasks};
+    ///
+    /// const SQUARE: TaskFn<u64, u64> = TaskFn::new("square", |_, n| Ok(n * n));
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let file = dir.path().join("results");
+    /// for run in 0..2 {
+    ///     let builder = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![SQUARE]);
+    ///     let cluster = builder.journal(&file).start()?;
+    ///     let value = cluster.schedule_with(&TaskOptions::new().key("seven"), &SQUARE, 7)?;
+    ///     assert_eq!(value.fetch()?, 49);
+    ///     assert_eq!(cluster.metrics().kept, run); // the second run does not compute it
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn journal(mut self, file: impl AsRef<Path>) -> Self {
+        self.journal = Some(file.as_ref().to_owned());
+        self
+    }
+
     /// Starts the engine, and waits for the [workers](Self::min_workers).
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`ClusterError::NameTaken`], if two tasks have one name. [`ClusterError::Start`], if the engine cannot start, all its workers were refused since they have other tasks, or too few are ready after the
+    /// [`ClusterError::NameTaken`], if two tasks have one name. [`ClusterError::Start`], if the engine cannot start, the journal cannot be opened or is another coordinator's, all its workers were refused since they have other tasks, or too few are ready after the
     /// [time-out](Self::start_timeout). [`ClusterError::Cancelled`].
     pub fn start(self) -> Result<ClusterCoordinator, ClusterError> {
         self.tasks.check()?;
+        let open = |file: &PathBuf| {
+            let opened = Journal::open(file);
+            opened.map_err(|error| start_error(format_args!("the journal {}: {error}", file.display())))
+        };
+        let journal = self.journal.as_ref().map(open).transpose()?;
         let shared = Arc::new_cyclic(|weak| Shared {
             board: Board::new(self.limit, weak.clone()),
             link: OnceLock::new(),
@@ -141,6 +178,8 @@ impl ClusterCoordinatorBuilder {
             job: RandomState::new().build_hasher().finish(),
             resources: AtomicU64::new(0),
             objects: AtomicU64::new(0),
+            journal,
+            inquiries: Inquiries::default(),
             watchdog: OnceLock::new(),
         });
         let weak: Weak<Shared> = Arc::downgrade(&shared);

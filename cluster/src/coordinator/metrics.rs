@@ -26,6 +26,8 @@ use std::time::Duration;
 pub struct Metrics {
     /// Tasks that were scheduled.
     pub scheduled: u64,
+    /// Tasks that were not scheduled, since the [journal](crate::ClusterCoordinatorBuilder::journal) had their results.
+    pub kept: u64,
     /// Tasks that have ended with a result.
     pub done: u64,
     /// Tasks that have failed.

@@ -1,6 +1,7 @@
 //! [`TaskOptions`]: how one task is scheduled. [`TryScheduleError`]: why it was not.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::ClusterError;
@@ -11,7 +12,7 @@ use crate::error::ClusterError;
 /// use forebear_cluster::TaskOptions;
 /// use std::time::Duration;
 ///
-/// let options = TaskOptions::new().max_attempts(1).timeout(Duration::from_secs(60));
+/// let options = TaskOptions::new().max_attempts(1).timeout(Duration::from_secs(60)).key("tile 7");
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use = "options do nothing by themselves"]
@@ -19,6 +20,7 @@ pub struct TaskOptions {
     pub(super) max_attempts: Option<u32>,
     pub(super) timeout: Option<Duration>,
     pub(super) silent: bool,
+    pub(super) key: Option<Arc<str>>,
 }
 
 impl TaskOptions {
@@ -48,6 +50,15 @@ impl TaskOptions {
     /// ```
     pub fn raise(mut self, raise: bool) -> TaskOptions {
         self.silent = !raise;
+        self
+    }
+
+    /// The result is kept in the [journal](crate::ClusterCoordinatorBuilder::journal) under this key. A task of the same key, function and arguments is not run then: its value is the result that is kept, also in another run of the program. Without a
+    /// journal a key does nothing.
+    ///
+    /// A result of more than 256 KiB is not kept, nor are failures.
+    pub fn key(mut self, key: impl Into<Arc<str>>) -> TaskOptions {
+        self.key = Some(key.into());
         self
     }
 

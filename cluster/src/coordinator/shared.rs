@@ -14,9 +14,11 @@ use serde::de::DeserializeOwned;
 
 use super::TaskOptions;
 use super::board::{self, Board, Listing, Raises, Then, Unheld, Unmet, Until};
-use crate::engine::{Envelope, Event, Link, ObjectId, ResourceId, StoreError, TaskId};
+use super::inquiry::Inquiries;
+use super::journal::{self, Journal, Wanted};
+use crate::engine::{Answer, Envelope, Event, Link, ObjectId, ResourceId, StoreError, TaskId, WorkerState};
 use crate::error::{ClusterError, FetchError};
-use crate::remote::{RemoteValue, Slot};
+use crate::remote::{RemoteState, RemoteValue, Slot};
 use crate::stored::Kept;
 use crate::task::{TaskFn, Tasks};
 
@@ -32,6 +34,8 @@ pub(crate) struct Shared {
     pub(super) resources: AtomicU64,
     /// The number of the newest object that was put.
     pub(super) objects: AtomicU64,
+    pub(super) journal: Option<Journal>,
+    pub(super) inquiries: Inquiries,
     /// Ends the watchdog when it is dropped.
     pub(super) watchdog: OnceLock<mpsc::Sender<()>>,
 }
@@ -47,6 +51,8 @@ pub(super) struct Call<R> {
     raises: Raises,
     /// The request that schedules it.
     by: Option<RequestId>,
+    /// Under which key its result is kept.
+    kept: Option<Wanted>,
     of: PhantomData<fn() -> R>,
 }
 
@@ -59,6 +65,7 @@ impl<R> Call<R> {
             slot: Arc::downgrade(&self.slot),
             raises: self.raises,
             by: self.by,
+            kept: self.kept.clone(),
         });
         (task, state.generation)
     }
@@ -89,7 +96,7 @@ impl Shared {
         args: &A,
         some: Option<Arc<Wake>>,
     ) -> Result<Call<R>, ClusterError> {
-        self.tasks.check_task(task)?;
+        let name = self.tasks.check_task(task)?.clone();
         let me = Request::current();
         let now = Instant::now();
         // On the clock of the request's runtime, and then on that of the machine.
@@ -104,9 +111,18 @@ impl Shared {
         if args.len() > limit {
             return Err(ClusterError::TooLarge { bytes: args.len(), limit });
         }
+        let kept = match (&options.key, &self.journal) {
+            (Some(key), Some(_)) => {
+                let signature = self.tasks.signature(task.name()).unwrap_or_default();
+                let call = journal::hash([task.name().as_bytes(), signature.as_bytes(), &args]);
+                Some(Wanted { key: key.clone(), call })
+            }
+            _ => None,
+        };
         Ok(Call {
-            name: task.name().into(),
+            name,
             args,
+            kept,
             slot: Arc::new(Slot::new(some)),
             max_attempts: options.max_attempts.unwrap_or(self.max_attempts),
             due: time_left.map(|left| (now, left)),
@@ -114,6 +130,15 @@ impl Shared {
             by: me.map(|me| me.id()),
             of: PhantomData,
         })
+    }
+
+    /// The value of a task whose result is in the journal.
+    pub(super) fn find<R>(self: &Arc<Self>, call: &Call<R>) -> Result<Option<RemoteValue<R>>, ClusterError> {
+        let (Some(journal), Some(wanted)) = (&self.journal, &call.kept) else { return Ok(None) };
+        let Some(result) = journal.find(wanted)? else { return Ok(None) };
+        let task = self.wait(Until::Settled, None, board::State::found).map_err(Unmet::error)?;
+        call.slot.set(RemoteState::Done(result));
+        Ok(Some(RemoteValue::new(task, call.slot.clone(), self.clone())))
     }
 
     /// Hands a task that is on the board to the engine.
@@ -178,6 +203,22 @@ impl Shared {
     }
 
     pub(super) fn on_event(&self, event: Event) {
+        let event = match event {
+            Event::Dump { worker, inquiry, text } => return self.inquiries.answered(inquiry, &worker, text),
+            event => event,
+        };
+        if let (Some(journal), Event::Ended { task, answer: Answer::Done(result), .. }) =
+            (&self.journal, &event)
+            && let Some(wanted) = self.board.kept_as(*task)
+        {
+            // Before anybody hears of it.
+            journal.keep(&wanted, result);
+        }
+        if let Event::Worker(status) = &event
+            && status.state == WorkerState::Gone
+        {
+            self.inquiries.gone(&status.id);
+        }
         self.follow(self.board.on_event(event));
     }
 
@@ -197,6 +238,8 @@ impl Shared {
 
     pub(super) fn close(&self) {
         self.board.close();
+        self.inquiries.close();
+        self.journal.iter().for_each(Journal::close);
         self.tell(|link| link.close());
     }
 }

@@ -9,8 +9,13 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::Shared;
-use crate::engine::{WorkerId, WorkerStatus};
+use super::{Shared, WorkerDump};
+use crate::engine::{WorkerId, WorkerState, WorkerStatus};
+
+/// So many workers are asked what they do, those that run the oldest tasks first.
+const ASKED: usize = 16;
+/// Their answers are waited for in this time; in the period, if that is longer and not too long.
+const PATIENCE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// What a watchdog reports: see [`ClusterCoordinatorBuilder::watchdog`](crate::ClusterCoordinatorBuilder::watchdog). Its text has a line for each task that runs.
 ///
@@ -40,6 +45,8 @@ pub struct Stall {
     pub running: Vec<StalledTask>,
     /// The workers, as [`ClusterCoordinator::workers`](crate::ClusterCoordinator::workers).
     pub workers: Vec<WorkerStatus>,
+    /// What the workers do that run the oldest tasks, at most 16 of them; if none runs, what others do.
+    pub dumps: Vec<WorkerDump>,
 }
 
 /// A task that runs while none ends.
@@ -73,6 +80,25 @@ pub struct StalledTask {
     pub ran: Duration,
 }
 
+impl Stall {
+    /// The workers to ask.
+    fn suspects(&self) -> Vec<WorkerId> {
+        let mut suspects: Vec<WorkerId> = Vec::new();
+        let there = self.workers.iter().filter(|worker| worker.state != WorkerState::Gone);
+        let run = self.running.iter().map(|task| &task.worker);
+        let all: Vec<&WorkerId> = match self.running[..] {
+            [] => there.map(|worker| &worker.id).collect(),
+            _ => run.collect(),
+        };
+        for id in all {
+            if suspects.len() < ASKED && !suspects.contains(id) {
+                suspects.push(id.clone());
+            }
+        }
+        suspects
+    }
+}
+
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let workers = self.workers.len();
@@ -90,7 +116,7 @@ impl fmt::Display for Stall {
                 task.name, task.worker, task.attempt, task.ran
             )?;
         }
-        Ok(())
+        self.dumps.iter().try_for_each(|dump| write!(f, "\n{dump}"))
     }
 }
 
@@ -104,11 +130,14 @@ pub(super) fn start(shared: Weak<Shared>, period: Duration, hook: Hook) -> io::R
         while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
             let Some(shared) = shared.upgrade() else { return };
             let (now, mut stall) = shared.board.stall();
-            drop(shared);
             let still = ended.replace(now) == Some(now) && !(stall.running.is_empty() && stall.queued == 0);
             periods = if still { periods + 1 } else { 0 };
             if still {
                 stall.periods = periods;
+                // It is closed just now.
+                let dumps = shared.ask(&stall.suspects(), period.clamp(PATIENCE.0, PATIENCE.1));
+                drop(shared);
+                stall.dumps = dumps.unwrap_or_default();
                 hook(&stall);
             }
         }

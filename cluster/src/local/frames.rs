@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::{Format, Order, Report, WorkerId};
 
 /// How messages are written. A change of one of these types makes the next version.
-const FORM: Format = Format::new(b'L', 1);
+const FORM: Format = Format::new(b'L', 2);
 
 /// No frame is longer.
 const LONGEST: usize = 1 << 30;
@@ -155,7 +155,7 @@ mod tests {
         }
         assert!(received(&u32::MAX.to_le_bytes()).is_err());
         assert!(received(&(LONGEST as u32).to_le_bytes()).is_err());
-        assert!(received(&[3, 0, 0, 0, b'L', 1, 99]).is_err());
+        assert!(received(&[3, 0, 0, 0, b'L', 2, 99]).is_err());
         let mut longer = whole;
         longer[0] += 1;
         longer.push(0);
@@ -169,7 +169,7 @@ mod tests {
         let error = received(&other).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         let refused = error.into_inner().unwrap().downcast::<Refused>().unwrap();
-        assert_eq!(*refused, Refused::Version { theirs: 2, ours: 1 });
+        assert_eq!(*refused, Refused::Version { theirs: 3, ours: 2 });
     }
 
     fn envelope() -> Envelope {
@@ -211,6 +211,8 @@ mod tests {
             told(Order::Make(resource)),
             told(Order::Begin),
             FORM.encode(&Told::Leave).unwrap(),
+            told(Order::Dump { inquiry: 3 }),
+            FORM.encode(&Said::Report(Report::Dump { inquiry: 3, text: "it waits".into() })).unwrap(),
             answer(Answer::Done(Arc::from([1; 40]))),
             answer(Answer::Stored { object: ObjectId::result(1, TaskId(2), 3), bytes: 1 << 30 }),
             answer(Answer::Failed(failed)),

@@ -5,11 +5,12 @@ use std::time::Duration;
 use forebear::time::timeout;
 use forebear::{WaitError, spawn, try_spawn};
 use forebear_cluster::engine::WorkerState;
-use forebear_cluster::{ClusterError, FailureKind, FetchError, RemoteState, TaskOptions};
+use forebear_cluster::{ClusterCoordinator, ClusterError, FailureKind, FetchError, RemoteState, TaskOptions};
 
 use crate::bed::{Bed, failure_of, field, field_with, text_of};
 use crate::desk::{
-    ADD, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING, PANIC, POSITIVE, PROGRESS, Refused, TIME_LEFT,
+    ADD, BYTES, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING, PANIC, POSITIVE, PROGRESS, Refused, STUCK,
+    TIME_LEFT, bytes,
 };
 use crate::until;
 
@@ -323,6 +324,10 @@ pub(crate) fn r67_a_watchdog_reports_while_no_task_ends<B: Bed>() {
         ("gate", "worker-0", 1)
     );
     assert!(stall.to_string().contains("`gate` on worker-0 (1), attempt 1"), "{stall}");
+    // What the worker's requests do, and what they wait for.
+    let stall = stalls.iter().find(|stall| stall.to_string().contains("`task gate` suspended")).unwrap();
+    assert_eq!(stall.dumps[0].worker.name(), "worker-0");
+    assert!(stall.to_string().contains("1 tasks, 0 resources are being made"), "{stall}");
     field.desk.open("a");
     value.fetch().unwrap();
     field.cluster.join().unwrap();
@@ -330,6 +335,83 @@ pub(crate) fn r67_a_watchdog_reports_while_no_task_ends<B: Bed>() {
     drop(value);
     drop(field.close());
     assert!(stalls.iter().all(|stall| stall.periods > 0));
+}
+
+/// By its key, a result is there for the next coordinator, also if nobody has fetched it from the first one.
+pub(crate) fn r62_results_that_nobody_has_fetched_are_kept_for_the_next_coordinator<B: Bed>() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("journal");
+    let first = field_with::<B>(2, |builder| builder.journal(&file));
+    let key = |n: u32| TaskOptions::new().key(format!("sum {n}"));
+    for n in 0..20 {
+        first.cluster.schedule_with(&key(n), &ADD, (n, 1)).unwrap();
+    }
+    // These are not kept.
+    let failed = first.cluster.schedule_with(&key(20).raise(false), &FAIL, "no".into()).unwrap();
+    first.cluster.schedule_with(&key(21), &BYTES, 1_000).unwrap();
+    first.cluster.schedule(&ADD, (1, 1)).unwrap();
+    first.cluster.join().unwrap();
+    assert!(failed.fetch().is_err());
+    assert_eq!(first.cluster.metrics().kept, 0);
+    // One coordinator at a time has it.
+    let (_bed, engine) = B::engine(0);
+    let taken = ClusterCoordinator::builder(engine).min_workers(0).journal(&file).start();
+    assert!(cfg!(not(target_os = "linux")) || matches!(taken, Err(ClusterError::Start { .. })));
+    drop((taken, failed));
+    drop(first.close());
+    let next = field_with::<B>(1, |builder| builder.journal(&file));
+    for n in 0..20 {
+        let value = next.cluster.schedule_with(&key(n), &ADD, (n, 1)).unwrap();
+        assert!(matches!(value.state(), RemoteState::Done(_)));
+        assert_eq!(value.fetch().unwrap(), n + 1);
+    }
+    assert_eq!((next.cluster.metrics().kept, next.cluster.metrics().scheduled), (20, 0));
+    // Other arguments, another function, or what was not kept: it runs.
+    assert_eq!(next.cluster.schedule_with(&key(0), &ADD, (5, 5)).unwrap().fetch().unwrap(), 10);
+    assert_eq!(next.cluster.schedule_with(&key(1), &POSITIVE, 3).unwrap().fetch().unwrap(), 3);
+    assert_eq!(next.cluster.schedule_with(&key(20), &ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
+    assert_eq!(next.cluster.schedule_with(&key(21), &BYTES, 1_000).unwrap().fetch().unwrap(), bytes(1_000));
+    assert_eq!((next.cluster.metrics().kept, next.cluster.metrics().scheduled), (20, 4));
+    // The newest result of a key counts.
+    assert_eq!(next.cluster.schedule_with(&key(0), &ADD, (5, 5)).unwrap().fetch().unwrap(), 10);
+    assert_eq!(next.cluster.metrics().kept, 21);
+    // An error that is due comes first.
+    next.cluster.schedule(&FAIL, "no".into()).unwrap();
+    until(|| next.cluster.metrics().failed == 1);
+    assert!(
+        failure_of(next.cluster.schedule_with(&key(2), &ADD, (2, 1)).map(drop)).to_string().contains("no")
+    );
+    assert_eq!(next.cluster.schedule_with(&key(2), &ADD, (2, 1)).unwrap().fetch().unwrap(), 3);
+}
+
+pub(crate) fn r67_workers_say_what_they_do_also_if_their_tasks_are_stuck<B: Bed>() {
+    let field = field::<B>(2);
+    let stuck = field.cluster.schedule(&STUCK, field.at("a")).unwrap();
+    field.desk.await_lines("started a", 1);
+    let waits = field.cluster.schedule(&GATE, field.at("b")).unwrap();
+    field.desk.await_lines("started b", 1);
+    // A message may be lost, and the other task looks at its gate now and then.
+    until(|| {
+        let dumps = field.cluster.dump(Duration::from_secs(1)).unwrap();
+        let dumps: Vec<String> = dumps.iter().map(ToString::to_string).collect();
+        let says = |what: &str| dumps.iter().any(|dump| dump.contains(what));
+        says("worker-0 (1):\n  1 tasks, 0 resources are being made\n  runtime")
+            && says("worker-1 (1):\n  1 tasks, 0 resources are being made\n  runtime")
+            && says("`task gate` suspended")
+            && dumps.iter().flat_map(|dump| dump.lines()).any(|line| {
+                line.contains("no scheduling point for 10 ms, runs") && line.contains("`task stuck`")
+            })
+    });
+    field.desk.open("a");
+    field.desk.open("b");
+    stuck.fetch().unwrap();
+    waits.fetch().unwrap();
+    // One that is gone is not asked.
+    field.kill("worker-0");
+    let dumps = field.cluster.dump(Duration::from_secs(60)).unwrap();
+    assert!(dumps.iter().all(|dump| dump.worker.to_string() != "worker-0 (1)"), "{dumps:?}");
+    field.cluster.shutdown().unwrap();
+    assert!(matches!(field.cluster.dump(Duration::ZERO), Err(ClusterError::Closed)));
 }
 
 pub(crate) fn a_panic_is_a_failure_with_its_text<B: Bed>() {

@@ -118,7 +118,16 @@ pub(crate) const GATE: TaskFn<(Desk, String), (String, u32)> = TaskFn::new("gate
     Ok((ctx.worker().name().to_owned(), ctx.attempt()))
 });
 
-/// The same, but when it is cancelled it still waits for its gate, and then fails with an error of its own.
+/// Runs until its gate is open, without a wait.
+pub(crate) const STUCK: TaskFn<(Desk, String), ()> = TaskFn::new("stuck", |_, (desk, gate)| {
+    desk.log(&format!("started {gate}"));
+    while !desk.is_open(&gate) {
+        std::hint::spin_loop();
+    }
+    Ok(())
+});
+
+/// As [`GATE`], but when it is cancelled it still waits for its gate, and then fails with an error of its own.
 pub(crate) const LINGER: TaskFn<(Desk, String), ()> = TaskFn::new("linger", |_, (desk, gate)| {
     desk.log(&format!("started {gate}"));
     while !forebear::is_cancelled() {
@@ -263,6 +272,7 @@ pub(crate) fn all_tasks() -> Tasks {
         PANIC,
         SHAPE,
         GATE,
+        STUCK,
         LINGER,
         PROGRESS,
         COUNTER,

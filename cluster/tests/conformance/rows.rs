@@ -103,7 +103,9 @@ macro_rules! conform {
                     a_map_that_is_cancelled_cancels_the_rest
                     an_unordered_map_yields_what_is_there
                     a_map_of_each_yields_failures_and_goes_on
+                    r62_results_that_nobody_has_fetched_are_kept_for_the_next_coordinator
                     r67_a_watchdog_reports_while_no_task_ends
+                    r67_workers_say_what_they_do_also_if_their_tasks_are_stuck
                     a_panic_is_a_failure_with_its_text
                     a_task_that_is_cancelled_by_hand_is_no_error
                     progress_is_seen_in_the_value

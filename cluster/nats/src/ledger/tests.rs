@@ -69,6 +69,7 @@ impl Field {
             after: 0,
             claims: Vec::new(),
             progress: Vec::new(),
+            dumps: Vec::new(),
             holds: None,
         };
         change(&mut up);

@@ -67,6 +67,7 @@ pub(super) struct Session {
     after: u64,
     held: HashMap<Key, Held>,
     progress: HashMap<TaskId, u32>,
+    dumps: Vec<(u64, String)>,
     /// What is to be said: messages that are claimed, ends that are to be recorded, that something has changed, that orders are missing.
     claims: Vec<Claim>,
     ends: Vec<(Key, Arc<Message>, TaskEnd)>,
@@ -156,6 +157,7 @@ impl Session {
             after: 0,
             held: HashMap::new(),
             progress: HashMap::new(),
+            dumps: Vec::new(),
             claims: Vec::new(),
             ends: Vec::new(),
             changed: false,
@@ -324,6 +326,8 @@ impl Session {
             after: self.after,
             claims,
             progress: self.progress.drain().collect(),
+            // One is as long as a message may be that has claims, too.
+            dumps: self.dumps.pop().into_iter().collect(),
             holds: again.then(|| {
                 self.held
                     .iter()
@@ -441,6 +445,10 @@ impl Session {
             }
             Report::Progress { task, thousandths } => {
                 self.progress.insert(task, thousandths);
+                self.changed = true;
+            }
+            Report::Dump { inquiry, text } => {
+                self.dumps.push((inquiry, text));
                 self.changed = true;
             }
             Report::Answer { task, attempt, answer, ran } => {
