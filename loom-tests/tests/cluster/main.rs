@@ -384,6 +384,26 @@ fn a_task_fails_while_another_one_is_scheduled() {
     });
 }
 
+/// Is a failure raised only when the task has ended that runs beside it?
+#[test]
+fn a_task_fails_while_another_one_runs() {
+    explore(&[], |_| {
+        let (system, [first, second]) = (System::ready(9, 2), slots());
+        for slot in [&first, &second] {
+            assert!(on(|| system.schedule(slot)).is_ok());
+        }
+        let fails = other(&system, |system| {
+            system.answer(&system.links[0], Answer::Failed(FailureKind::Broken));
+        });
+        on(|| system.answer(&system.links[1], Answer::Done(Arc::from([]))));
+        assert!(matches!(on(|| system.join()), Ok(()) | Err(Unmet::Error(ClusterError::Task(_)))));
+        fails.join().unwrap();
+        let runs = |link: &Arc<Link>| !link.runs.lock().unwrap().is_empty();
+        assert!(!system.links.iter().any(runs));
+        system.check(&[&first, &second]);
+    });
+}
+
 /// Does a task that its worker answers as it dies end once, by the answer or on another worker?
 #[test]
 fn a_worker_is_declared_gone_while_it_answers() {
