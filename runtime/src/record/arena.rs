@@ -92,6 +92,8 @@ pub(crate) struct Arena {
     free: [FreeList; CLASSES],
     /// Cells that the arena has of each class, free or in use.
     owned: [Cell<usize>; CLASSES],
+    /// The first chunk of a class, while only its first page has been cut: a thread that makes few requests touches no more of it.
+    uncut: [Cell<*mut u8>; CLASSES],
     /// Cells in use that came from the system one by one; and one while the arena is being closed.
     large: Cell<usize>,
     /// With a count, until the last header of a closed arena has gone.
@@ -118,6 +120,12 @@ fn closed_mark() -> *mut Header {
     ptr::dangling_mut::<Header>()
 }
 
+/// Primes a cell that is being cut, so of a chunk of which nobody uses that part.
+fn prime(cell: NonNull<u8>) {
+    // SAFETY: a header is the least that a cell is for, and nobody uses it.
+    unsafe { Header::prime(cell.cast()) };
+}
+
 impl Arena {
     /// # Safety
     ///
@@ -129,6 +137,7 @@ impl Arena {
         Arena {
             free: [const { FreeList { head: Cell::new(ptr::null_mut()), live: Cell::new(0) } }; CLASSES],
             owned: [const { Cell::new(0) }; CLASSES],
+            uncut: [const { Cell::new(ptr::null_mut()) }; CLASSES],
             large: Cell::new(0),
             runtime: runtime.into_raw(),
             worker,
@@ -217,15 +226,36 @@ impl Arena {
     }
 
     fn refill(&self, class: u8) {
-        // SAFETY: a cell of a chunk that nobody uses; a header is the least that a cell is for.
-        let prime = |cell: NonNull<u8>| unsafe { Header::prime(cell.cast()) };
-        let batch = match self.runtime().depot.stock.take(usize::from(class)) {
+        let class = usize::from(class);
+        if self.cut_rest(class) {
+            return;
+        }
+        let batch = match self.runtime().depot.stock.take(class) {
             Found::Batch(batch) => batch,
+            Found::Chunk(chunk) if self.owned[class].get() == 0 => {
+                self.uncut[class].set(chunk.as_ptr());
+                // SAFETY: it is ours.
+                unsafe { stock::cut(chunk, class, 0..stock::cells_of_a_page(class), prime) }
+            }
             // SAFETY: it is ours.
-            Found::Chunk(chunk) => unsafe { stock::cut(chunk, usize::from(class), prime) },
+            Found::Chunk(chunk) => unsafe {
+                stock::cut(chunk, class, 0..stock::cells_of_a_chunk(class), prime)
+            },
         };
-        self.free[usize::from(class)].head.set(batch.head);
-        self.own(usize::from(class), batch.len);
+        self.free[class].head.set(batch.head);
+        self.own(class, batch.len);
+    }
+
+    /// Puts what is uncut of the first chunk on the free list. False: nothing is. By the owner.
+    fn cut_rest(&self, class: usize) -> bool {
+        let Some(chunk) = NonNull::new(self.uncut[class].replace(ptr::null_mut())) else { return false };
+        let list = &self.free[class].head;
+        let rest = stock::cells_of_a_page(class)..stock::cells_of_a_chunk(class);
+        // SAFETY: M1: it is ours, and so is the list; a chunk is more than a page.
+        let batch = unsafe { stock::cut_before(chunk, class, rest, prime, list.get()) };
+        list.set(batch.head);
+        self.own(class, batch.len);
+        true
     }
 
     /// Puts a cell on the free list.
@@ -313,6 +343,8 @@ impl Arena {
 
     /// Gives away a list but for its first `kept` cells, of which it has more.
     fn give_list(&self, class: usize, kept: usize) {
+        // The stock returns whole chunks to the system.
+        self.cut_rest(class);
         let list = &self.free[class].head;
         let head = match kept {
             0 => list.replace(ptr::null_mut()),

@@ -36,6 +36,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -50,6 +51,8 @@ use crate::state::trim_watch::TrimWatch;
 
 /// What cells are cut from; aligned to its size, so that a cell's address says which it is of.
 pub(super) const CHUNK: usize = 64 << 10;
+/// What a thread that makes few requests touches of its first chunk.
+const PAGE: usize = 4 << 10;
 /// Chunks of the largest piece.
 const LARGEST: usize = 256;
 /// What nobody has wanted for so long is not wanted soon.
@@ -117,7 +120,13 @@ struct Map {
     count: usize,
 }
 
-/// How many cells are cut from a chunk.
+/// How many cells of a class lie in the first page of a chunk.
+pub(super) const fn cells_of_a_page(class: usize) -> usize {
+    const { assert!(CLASSES * STEP < PAGE) };
+    PAGE / (class * STEP)
+}
+
+/// How many cells of a class a chunk has.
 pub(super) const fn cells_of_a_chunk(class: usize) -> usize {
     CHUNK / (class * STEP)
 }
@@ -403,17 +412,37 @@ pub(super) unsafe fn cut_off(head: *mut Free, cells: usize) -> *mut Free {
     unsafe { ptr::replace(&raw mut (*last).next, ptr::null_mut()) }
 }
 
-/// Cuts a chunk into cells, each primed by `prime`, in a list by address.
+/// Cuts these of a chunk's cells, each primed by `prime`, in a list by address.
 ///
 /// # Safety
 ///
-/// The chunk is the caller's.
-pub(super) unsafe fn cut(chunk: NonNull<u8>, class: usize, prime: impl Fn(NonNull<u8>)) -> Batch {
+/// The chunk is the caller's, and so many cells fit in.
+pub(super) unsafe fn cut(
+    chunk: NonNull<u8>,
+    class: usize,
+    cells: Range<usize>,
+    prime: impl Fn(NonNull<u8>),
+) -> Batch {
     // Perhaps it was cut before.
     poison::take(chunk.as_ptr(), CHUNK);
-    let mut head: *mut Free = ptr::null_mut();
-    let len = cells_of_a_chunk(class);
-    for index in (0..len).rev() {
+    // SAFETY: by contract.
+    unsafe { cut_before(chunk, class, cells, prime, ptr::null_mut()) }
+}
+
+/// The same, before the list that begins with `head`, which is not counted. The chunk has been cut in part.
+///
+/// # Safety
+///
+/// As [`cut`], and these cells have not been cut.
+pub(super) unsafe fn cut_before(
+    chunk: NonNull<u8>,
+    class: usize,
+    cells: Range<usize>,
+    prime: impl Fn(NonNull<u8>),
+    head: *mut Free,
+) -> Batch {
+    let (mut head, len) = (head, cells.len());
+    for index in cells.rev() {
         // SAFETY: inside the chunk; a header is the least that a cell is for.
         unsafe {
             let cell = chunk.add(index * class * STEP);

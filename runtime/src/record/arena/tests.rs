@@ -176,6 +176,55 @@ fn memory_returns_when_roots_land_on_changing_workers() {
     );
 }
 
+#[test]
+fn a_thread_that_makes_few_requests_touches_one_page_of_its_first_chunk() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let make = || runtime.enter(|| Request::new(|| 7));
+    let first = make();
+    // SAFETY: M3: this thread's, and the runtime is there; the handle.
+    let (arena, class) = unsafe {
+        let class = first.header_ptr().as_ref().memory_class.get();
+        (arena_for(runtime.shared()).unwrap().as_ref(), usize::from(class))
+    };
+    let (page, chunk) = (stock::cells_of_a_page(class), stock::cells_of_a_chunk(class));
+    assert!(page < chunk && page * class * STEP <= 4 << 10);
+    assert_eq!(arena.owned[class].get(), page);
+    let more: Vec<_> = (0..page).map(|_| make()).collect();
+    assert_eq!(arena.owned[class].get(), chunk, "as soon as it makes more");
+    let addresses = more.iter().chain([&first]).map(|one| one.header_ptr().addr().get() & !(CHUNK - 1));
+    let chunks: std::collections::BTreeSet<_> = addresses.collect();
+    assert_eq!(chunks.len(), 1);
+}
+
+#[test]
+fn what_is_uncut_of_a_chunk_is_given_away_with_the_rest() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let first = runtime.enter(|| Request::new(|| 7));
+    // SAFETY: M3: this thread's, and the runtime is there; the handle.
+    let (arena, class) = unsafe {
+        let class = first.header_ptr().as_ref().memory_class.get();
+        (arena_for(runtime.shared()).unwrap().as_ref(), usize::from(class))
+    };
+    drop(first);
+    arena.give_all();
+    assert_eq!((arena.owned[class].get(), arena.spare(class)), (0, 0));
+    let stock = &runtime.shared().depot.stock;
+    let mut given = 0;
+    while stock.batches() > 0 {
+        let Found::Batch(batch) = stock.take(class) else { panic!("there is one") };
+        let mut at = batch.head;
+        let cells = std::iter::from_fn(|| {
+            let cell = NonNull::new(at)?;
+            // SAFETY: ours.
+            at = unsafe { cell.as_ref().next };
+            Some(cell)
+        });
+        assert_eq!(cells.count(), batch.len);
+        given += batch.len;
+    }
+    assert_eq!(given, stock::cells_of_a_chunk(class), "else the chunk never returns to the system");
+}
+
 // ---- the stock -----------------------------------------------------------------------------------------------------------------
 
 /// A class whose cells are as large as a small request's.
@@ -188,7 +237,7 @@ fn cells_of(stock: &Stock, chunks: usize) -> Vec<*mut Free> {
     for _ in 0..chunks {
         let Found::Chunk(chunk) = stock.take(CLASS) else { panic!("nothing has been given yet") };
         // SAFETY: it is ours.
-        let mut at = unsafe { stock::cut(chunk, CLASS, |_| ()) }.head;
+        let mut at = unsafe { stock::cut(chunk, CLASS, 0..CELLS, |_| ()) }.head;
         while !at.is_null() {
             cells.push(at);
             // SAFETY: ours.
