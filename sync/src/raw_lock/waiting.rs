@@ -276,6 +276,10 @@ impl Waiting<'_> {
     fn look_while_held(&self, at_least: u32, in_front: usize) {
         let word = &self.lock.word;
         let mut most = at_least;
+        #[cfg_attr(
+            any(loom, shuttle),
+            allow(clippy::reversed_empty_ranges, reason = "a model does not look")
+        )]
         for look in 0..LOOKS_ALONE {
             if bits(word.load(Ordering::Relaxed)) & (LOCKED | in_front) != LOCKED {
                 return;
