@@ -57,7 +57,6 @@ use forebear_context::error::{Error, WaitError};
 use crate::api::request::Request;
 use crate::cancel::{self, Marked};
 use crate::deadlock::urgency;
-use crate::record::any::AnyRequest;
 use crate::record::cell::Callable;
 use crate::record::dependents::DependentRecord;
 use crate::record::fiber::{self, Fiber};
@@ -234,7 +233,7 @@ impl<N: Nodes> Edges<N> {
             // SAFETY: U2: AF3.
             unsafe { urgency::leave(here, target, h.urgency()) };
             // SAFETY: AF3.
-            marked.add(unsafe { AnyRequest::linked(target) }, came);
+            unsafe { marked.add(target, came) };
         }
         open.await_none();
         marked.carry_out();

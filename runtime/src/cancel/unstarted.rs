@@ -80,18 +80,29 @@ impl Marked {
         // Before the lock is taken: no allocation under it.
         let side = request.header().side_or_new();
         let came = request.header().word().abort(|| side.reason.set(Some(reason)));
-        self.add(request, came);
+        self.push(request, came);
     }
 
     /// Asks a request to be cancelled, as by [`cancel`](super::cancel). Runs no user code.
     pub(crate) fn cancel(&mut self, request: AnyRequest) {
         let h = request.header();
         let came = h.word().cancel(|| demand(h));
-        self.add(request, came);
+        self.push(request, came);
     }
 
     /// Adds a request that has just been marked, or not, with this answer.
-    pub(crate) fn add(&mut self, request: AnyRequest, came: Cancel) {
+    ///
+    /// # Safety
+    ///
+    /// The caller has a count of the request.
+    pub(crate) unsafe fn add(&mut self, header: NonNull<Header>, came: Cancel) {
+        if matches!(came, Cancel::Ended | Cancel::Marked) {
+            // SAFETY: by contract.
+            self.0.push((unsafe { AnyRequest::linked(header) }, came));
+        }
+    }
+
+    fn push(&mut self, request: AnyRequest, came: Cancel) {
         if matches!(came, Cancel::Ended | Cancel::Marked) {
             self.0.push((request, came));
         }
@@ -103,7 +114,7 @@ impl Marked {
         for (request, came) in &self.0 {
             match came {
                 Cancel::Ended => ended.push(request.raw()),
-                // SAFETY: the handle's link; by `add`, the answer is fresh, and nobody else's.
+                // SAFETY: the handle's link; by `push`, the answer is fresh, and nobody else's.
                 came => _ = unsafe { carry_out(request.raw(), *came) },
             }
         }

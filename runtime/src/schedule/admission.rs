@@ -72,7 +72,8 @@ pub(crate) fn let_go(released: Released, marked: &mut Marked) {
         released.held.into_iter().filter(|request| !request.header().word().let_go()).collect();
     for request in &wanted {
         if let Some(came) = cancel::mark_if_refused(request.header()) {
-            marked.add(request.clone(), came);
+            // SAFETY: the handle's link.
+            unsafe { marked.add(request.raw(), came) };
         }
     }
     for request in wanted {

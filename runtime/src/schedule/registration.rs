@@ -17,7 +17,6 @@ use forebear_context::shim::atomic::Ordering;
 use crate::cancel::{self, Marked};
 use crate::deadlock::urgency;
 use crate::foreign;
-use crate::record::any::AnyRequest;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::schedule::wait::{Approach, How, Missed, Near};
@@ -125,8 +124,7 @@ impl<N: Notice> Registration<N> {
                 && asks(fiber)
             {
                 // SAFETY: RG1.
-                let request = unsafe { AnyRequest::linked(header) };
-                marked.add(request, cancel::mark_for_waiter(fiber, h));
+                unsafe { marked.add(header, cancel::mark_for_waiter(fiber, h)) };
             }
             return None;
         };
@@ -134,7 +132,7 @@ impl<N: Notice> Registration<N> {
         // SAFETY: RG2; by contract.
         if let Ok(came) = unsafe { cancel::withdraw(header, listener.node(), asks) } {
             // SAFETY: RG1.
-            marked.add(unsafe { AnyRequest::linked(header) }, came);
+            unsafe { marked.add(header, came) };
             // SAFETY: LI1: taken out just now.
             unsafe { Listener::delisted(&listener) };
             // SAFETY: U2: RG1.
