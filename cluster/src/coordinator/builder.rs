@@ -137,8 +137,7 @@ impl ClusterCoordinatorBuilder {
     ///
     /// const SQUARE: TaskFn<u64, u64> = TaskFn::new("square", |_, n| Ok(n * n));
     ///
-    /// # let dir = tempfile::tempdir()?;
-    /// # let file = dir.path().join("results");
+    /// # let file = std::env::temp_dir().join(format!("journal-{}", std::process::id()));
     /// for run in 0..2 {
     ///     let builder = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![SQUARE]);
     ///     let cluster = builder.journal(&file).start()?;
@@ -146,6 +145,7 @@ impl ClusterCoordinatorBuilder {
     ///     assert_eq!(value.fetch()?, 49);
     ///     assert_eq!(cluster.metrics().kept, run); // the second run does not compute it
     /// }
+    /// # std::fs::remove_file(&file)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn journal(mut self, file: impl AsRef<Path>) -> Self {
