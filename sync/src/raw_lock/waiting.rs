@@ -127,7 +127,9 @@ impl Waiting<'_> {
         }
         // SAFETY: this is the context's own stack; the wait before, if there was one, is over, and the next is begun below.
         unsafe { context.try_again(ptr::from_ref(lock).addr()) };
-        self.look_while_held(LOOKS, PARKED);
+        if bits(lock.word.load(Ordering::Relaxed)) & (LOCKED | PARKED) == LOCKED {
+            self.look_while_held(LOOKS, PARKED);
+        }
         let gives_way = self.terms.deadline.is_none() && lock.is_left_to(context);
         if !gives_way && lock.barge(self.holder) {
             return self.taken();
@@ -272,7 +274,8 @@ impl Waiting<'_> {
 
     /// Looks again while the lock is held and nobody is `in_front`: so often at least, and oftener if nothing else could run on this thread. Each look
     /// takes the word's line from the holder's core. So the looks become rarer, and a holder that lets go and takes the lock again continues undisturbed.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     fn look_while_held(&self, at_least: u32, in_front: usize) {
         let word = &self.lock.word;
         let mut most = at_least;
