@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use cancelling::{asleep, ends_cancelled};
-use forebear::{CancelReason, Cancelled, Request, WaitError, blocking, no_suspend, yield_now};
+use forebear::{CancelReason, Cancelled, Request, Runtime, WaitError, blocking, no_suspend, yield_now};
 use support::order::root;
 use support::{Count, Flag, fitting, in_both_worlds, on_each, on_each_of, until};
 
@@ -166,4 +166,24 @@ fn files_and_child_processes_are_read_by_a_blocking_call() {
         });
         assert_eq!(request.take().unwrap(), ("made\n".to_owned(), true));
     });
+}
+
+/// The drop of the last handle waits for the requests of the runtime, and the caller is one of them.
+#[test]
+fn a_call_may_drop_the_last_handle_of_the_callers_runtime() {
+    for workers in [1, 2] {
+        let runtime = Runtime::builder().workers(workers).build().unwrap();
+        let last = runtime.clone();
+        let (go, gone) = mpsc::channel::<()>();
+        let request = runtime.spawn(move || {
+            blocking(move || {
+                gone.recv().unwrap();
+                drop(last);
+                7
+            })
+        });
+        drop(runtime);
+        go.send(()).unwrap();
+        assert_eq!(request.take().unwrap(), Ok(7));
+    }
 }

@@ -56,6 +56,7 @@ use std::time::{Duration, Instant};
 use crate::shim::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use crate::switch::Switch;
 
+mod call;
 mod caller;
 mod current;
 pub mod edge;
@@ -70,6 +71,7 @@ mod tries;
 mod wait;
 mod wait_queue;
 
+pub use self::call::{for_another, is_for_another};
 pub use self::caller::{Caller, caller, this_thread};
 pub use self::current::{current, in_request, set_current, user_code};
 pub use self::foreign::{ForeignContext, provide_foreign, with_foreign};

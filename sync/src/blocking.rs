@@ -11,7 +11,7 @@
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError}; // not modelled: what races is the signal
 
-use forebear_context::context::Reason;
+use forebear_context::context::{Reason, for_another};
 use forebear_context::error::Cancelled;
 use forebear_context::error::internal::drop_contained;
 use forebear_context::shim::Mutex;
@@ -42,7 +42,8 @@ struct Call<R> {
 /// The threads are those of the crate [`blocking`](https://docs.rs/blocking): started when they are needed, 500 at most
 /// (`BLOCKING_MAX_THREADS`), shared with everybody in the process who uses that crate. The queue in front of them is first in, first out: urgency
 /// and priority do not count there. `f` runs outside of any request: [`Request::current`](https://docs.rs/forebear/latest/forebear/struct.Request.html)
-/// is `None` in it, and its own stack is a thread's. A dump shows the caller as waiting for a blocking call.
+/// is `None` in it, and its own stack is a thread's. A dump shows the caller as waiting for a blocking call. `f` may drop the last handle of a runtime, also of
+/// the caller's: as inside a request, another thread then waits for the runtime's end.
 ///
 /// Suspends. A cancellation point: a caller that is cancelled goes on at once, `f` runs on, or runs yet, and its value is dropped on that
 /// thread. In a request that is cancelled already `f` is dropped uncalled. For a child process that is to be killed by a cancel see
@@ -82,7 +83,7 @@ pub fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Re
     let call = Arc::new(Call { slot: Mutex::new(None), done: Signal::new() });
     let other = Arc::clone(&call);
     blocking::unblock(move || {
-        let came = catch_unwind(AssertUnwindSafe(f));
+        let came = for_another(|| catch_unwind(AssertUnwindSafe(f)));
         *other.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(came);
         other.done.set();
         // The last count, if the caller was cancelled.

@@ -1,8 +1,9 @@
 //! The last handle goes: which thread waits for the end, and what happens when that takes long.
 //!
 //! A destructor never suspends a request. So a drop on a plain thread blocks that thread; a drop on a worker's thread, or in a request that a
-//! plain thread runs, leaves the wait to a thread that is started for it. What the runtime owns goes then a little later.
+//! plain thread runs, or in a blocking call, leaves the wait to a thread that is started for it. What the runtime owns goes then a little later.
 
+use forebear_context::context::is_for_another;
 use forebear_pool::Engine;
 
 use super::{RuntimeHandle, laggards};
@@ -94,7 +95,8 @@ impl Drop for RuntimeHandle {
             return driver::handle_gone(&self.shared);
         }
         let waits_elsewhere = self.is_on_a_worker()
-            || fiber::get().is_some_and(|fiber| fiber.has_worker() || fiber.request().is_some());
+            || fiber::get().is_some_and(|fiber| fiber.has_worker() || fiber.request().is_some())
+            || is_for_another();
         let Some(engine) = self.engine.take() else { return };
         if self.shared.is_inherited() {
             // The threads are in the parent; so may be those that hold its locks.
