@@ -46,8 +46,8 @@
 //! the newcomer *gives way*: it stands in the queue although the lock is free. For everybody else it stays free.
 //!
 //! A newcomer looks a few times before it waits, but only while nobody is queued: with others there already the lock is held for long. One that was
-//! woken and finds the lock held on another thread looks for some microseconds before it loses, if nothing else could run on its thread. Meanwhile it is on
-//! its way, so the holder's releases wake nobody. Looks become rarer, since each takes the line of the word from the holder (decision 0031).
+//! woken and finds the lock held on another thread looks before it loses; longer if nothing else is ready on its thread. Meanwhile it is on
+//! its way, so the holder's releases wake nobody. Looks become rarer, since each takes the line of the word from the holder (decision 0110).
 //!
 //! # The races
 //!

@@ -18,15 +18,20 @@ use super::{
 };
 use crate::lock_queue::Place;
 
-/// So often a newcomer looks for a held lock before it waits, after 1, 2, 4 … pauses: for half a microsecond.
+/// So often a newcomer looks for a held lock before it waits, after 1, 2, 4 … pauses: for some microseconds.
 #[cfg(not(any(loom, shuttle)))]
-const LOOKS: u32 = 6;
-/// So often one looks whose thread has nothing else to run: for some microseconds.
+const LOOKS: u32 = 8;
+/// So often one looks that was woken for it: for half a microsecond.
+#[cfg(not(any(loom, shuttle)))]
+const LOOKS_WOKEN: u32 = 6;
+/// So often each of them looks if its thread has nothing else that is ready.
 #[cfg(not(any(loom, shuttle)))]
 const LOOKS_ALONE: u32 = 9;
 /// None in a model: a look changes nothing.
 #[cfg(any(loom, shuttle))]
 const LOOKS: u32 = 0;
+#[cfg(any(loom, shuttle))]
+const LOOKS_WOKEN: u32 = 0;
 #[cfg(any(loom, shuttle))]
 const LOOKS_ALONE: u32 = 0;
 
@@ -368,7 +373,7 @@ impl Waiting<'_> {
         match cause {
             Cause::Woken => {
                 if bits(self.lock.word.load(Ordering::Relaxed)) & LOCKED != 0 && !self.is_in_the_way() {
-                    self.look_while_held(0, RESERVED);
+                    self.look_while_held(LOOKS_WOKEN, RESERVED);
                 }
                 self.lock.come(self.holder).then(|| {
                     self.note_taken();
