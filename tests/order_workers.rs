@@ -1,4 +1,4 @@
-//! Order among several workers: how late what is older may be, and who is told of it.
+//! Order among several workers: how late what is older may be, and which worker learns of it.
 
 mod support;
 
@@ -9,7 +9,7 @@ use forebear::{Request, State, join, spawn, yield_now};
 use support::order::root;
 use support::{Count, Flag, Random, hold_thread_until, hold_workers, mix, on_each, on_each_of, until};
 
-/// 64 roots are there; every worker picks the oldest. Whoever is picked draws a stamp as the first thing it does, so when
+/// 64 roots are there; every worker picks the oldest. A picked root draws a stamp as the first thing it does, so when
 /// a root draws, an older one that has not drawn yet is on its way on another worker: at most one for each.
 #[test]
 fn of_64_roots_no_younger_one_is_picked_while_an_older_one_is_there() {

@@ -91,7 +91,7 @@ fn a_waker_whose_clone_or_destructor_panics_leaves_the_future_whole() {
     });
 }
 
-/// Holds up whoever wakes by it until something has happened.
+/// Holds up the thread that wakes by it until something has happened.
 struct Slow(Box<dyn Fn() + Send + Sync>);
 
 impl Wake for Slow {

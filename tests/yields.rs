@@ -1,4 +1,4 @@
-//! Yielding: who goes behind whom.
+//! Yielding: behind which fibers a yield goes.
 //!
 //! As in `tests/order.rs`, everything has a stack of its own, and what is to be ordered is queued while the worker is held.
 

@@ -279,7 +279,7 @@ fn a_worker_that_stands_still_and_reads_nothing_is_killed_when_its_task_is_late(
     assert!(value.fetch().is_err());
     until(|| is_dead(first));
     waits.fetch().unwrap();
-    // The same when it is told to leave, and has no task.
+    // The same when the coordinator orders the worker to leave, and it has no task.
     let value = cluster.schedule(&HEEDS, dir.path().join("again")).unwrap();
     let second = said(&dir.path().join("again"));
     value.cancel();

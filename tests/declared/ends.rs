@@ -466,7 +466,7 @@ fn wait_for_what_is_after(runtime: &Runtime, through_another: bool, end: impl Fn
     let told: Vec<_> = tells.iter().take(1 + usize::from(through_another)).collect();
     let is_cycle = |told: &&Option<WaitError>| matches!(told, Some(WaitError::CircularWait(_)));
     let cycles: Vec<_> = told.iter().filter(is_cycle).flatten().collect();
-    let [WaitError::CircularWait(cycle)] = cycles[..] else { panic!("one wait is told: {told:?}") };
+    let [WaitError::CircularWait(cycle)] = cycles[..] else { panic!("one wait returns the cycle: {told:?}") };
     for name in ["ended", "last"].into_iter().chain(waiter.as_ref().map(|_| "waiter")) {
         assert!(cycle.names().any(|one| one == name), "{cycle}");
     }

@@ -167,7 +167,7 @@ fn wait_for(process: BorrowedFd<'_>, limit: Option<Duration>) {
     while poll(&mut dead, limit.as_ref()) == Err(rustix::io::Errno::INTR) {}
 }
 
-/// When that process has ended, the socket does, too, whoever holds its other end.
+/// When that process has ended, the socket does, too, even if another process holds its other end.
 fn leave_after(coordinator: OwnedFd, socket: UnixStream) -> io::Result<()> {
     let watch = move || {
         wait_for(coordinator.as_fd(), None);

@@ -18,6 +18,8 @@
 //! What a type does with the values: a length in metres that becomes one in feet has the same shape. What follows a value that refuses all samples. What a token stands for: a
 //! [`PerWorker`](crate::PerWorker) or [`Stored`](crate::Stored) is a few numbers.
 
+mod node;
+
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -27,6 +29,8 @@ use serde::de::{
     DeserializeOwned, DeserializeSeed, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess,
     VariantAccess, Visitor,
 };
+
+use self::node::{Node, Tried, Variant};
 
 /// So many questions are answered for one type.
 const STEPS: usize = 20_000;
@@ -109,137 +113,6 @@ impl fmt::Display for Shape {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
         write!(f, "{}.. #{hash:016x}", &text[..end])
-    }
-}
-
-/// What was asked at one place.
-enum Node {
-    Unknown,
-    Leaf(&'static str),
-    Option(Box<Node>),
-    Seq(Box<Node>),
-    Map(Box<(Node, Node)>),
-    /// Without a name: a tuple or an array.
-    Tuple(&'static str, Vec<Node>),
-    Struct(&'static str, Vec<(&'static str, Node)>),
-    Enum(&'static str, Vec<Variant>),
-    /// A type within itself.
-    Again(&'static str),
-}
-
-struct Variant {
-    name: &'static str,
-    node: Node,
-    tried: Tried,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Tried {
-    No,
-    Refused,
-    Made,
-}
-
-impl Node {
-    fn children(&self) -> Vec<&Node> {
-        match self {
-            Node::Unknown | Node::Leaf(_) | Node::Again(_) => Vec::new(),
-            Node::Option(node) | Node::Seq(node) => vec![node],
-            Node::Map(entry) => vec![&entry.0, &entry.1],
-            Node::Tuple(_, nodes) => nodes.iter().collect(),
-            Node::Struct(_, fields) => fields.iter().map(|(_, node)| node).collect(),
-            Node::Enum(_, variants) => variants.iter().map(|variant| &variant.node).collect(),
-        }
-    }
-
-    fn size(&self) -> usize {
-        1 + self.children().into_iter().map(Node::size).sum::<usize>()
-    }
-
-    fn has_names(&self) -> bool {
-        match self {
-            Node::Struct(..) | Node::Enum(..) => true,
-            Node::Tuple(name, _) if !name.is_empty() => true,
-            _ => self.children().into_iter().any(Node::has_names),
-        }
-    }
-
-    fn has_untried(&self) -> bool {
-        match self {
-            Node::Enum(_, variants) if variants.iter().any(|variant| variant.tried == Tried::No) => true,
-            _ => self.children().into_iter().any(Node::has_untried),
-        }
-    }
-
-    /// Those that were refused are to be tried again.
-    fn try_refused(&mut self) {
-        match self {
-            Node::Unknown | Node::Leaf(_) | Node::Again(_) => {}
-            Node::Option(node) | Node::Seq(node) => node.try_refused(),
-            Node::Map(entry) => {
-                entry.0.try_refused();
-                entry.1.try_refused();
-            }
-            Node::Tuple(_, nodes) => nodes.iter_mut().for_each(Node::try_refused),
-            Node::Struct(_, fields) => fields.iter_mut().for_each(|(_, node)| node.try_refused()),
-            Node::Enum(_, variants) => {
-                for variant in variants {
-                    if variant.tried == Tried::Refused {
-                        variant.tried = Tried::No;
-                    }
-                    variant.node.try_refused();
-                }
-            }
-        }
-    }
-
-    fn count_tried(&self) -> usize {
-        let here = match self {
-            Node::Enum(_, variants) => variants.iter().filter(|variant| variant.tried != Tried::No).count(),
-            _ => 0,
-        };
-        here + self.children().into_iter().map(Node::count_tried).sum::<usize>()
-    }
-}
-
-impl fmt::Display for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Node::Unknown => f.write_str("?"),
-            Node::Leaf(name) => f.write_str(name),
-            Node::Again(name) => write!(f, "{name} {{..}}"),
-            Node::Option(node) => write!(f, "Option<{node}>"),
-            Node::Seq(node) => write!(f, "[{node}]"),
-            Node::Map(entry) => write!(f, "{{{}: {}}}", entry.0, entry.1),
-            Node::Tuple(name, nodes) => {
-                let texts: Vec<String> = nodes.iter().map(Node::to_string).collect();
-                match &texts[..] {
-                    [first, .., last] if texts.len() > 3 && texts.iter().all(|text| text == last) => {
-                        write!(f, "{name}[{first}; {}]", texts.len())
-                    }
-                    texts => write!(f, "{name}({})", texts.join(", ")),
-                }
-            }
-            Node::Struct(name, fields) => {
-                write!(f, "{name} {{")?;
-                for (at, (name, node)) in fields.iter().enumerate() {
-                    write!(f, "{}{name}: {node}", if at == 0 { "" } else { ", " })?;
-                }
-                f.write_str("}")
-            }
-            Node::Enum(name, variants) => {
-                write!(f, "{name} {{")?;
-                for (at, Variant { name, node, .. }) in variants.iter().enumerate() {
-                    f.write_str(if at == 0 { "" } else { " | " })?;
-                    match node {
-                        Node::Leaf("") => f.write_str(name)?,
-                        Node::Tuple("", _) | Node::Struct("", _) => write!(f, "{name}{node}")?,
-                        node => write!(f, "{name}({node})")?,
-                    }
-                }
-                f.write_str("}")
-            }
-        }
     }
 }
 
@@ -631,118 +504,4 @@ impl<'de> Deserializer<'de> for Probe<'_, '_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::{BTreeMap, HashMap};
-    use std::num::NonZeroU32;
-    use std::time::Duration;
-
-    use serde::Deserialize;
-
-    use super::*;
-
-    fn text<T: DeserializeOwned>() -> String {
-        of::<T>().to_string()
-    }
-
-    #[derive(Deserialize)]
-    #[expect(dead_code, reason = "only its shape is asked for")]
-    struct Point {
-        x: f64,
-        y: Option<Vec<(u8, String)>>,
-    }
-
-    #[derive(Deserialize)]
-    #[expect(dead_code, reason = "only its shape is asked for")]
-    enum Each {
-        Unit,
-        New(Point),
-        Tuple(u8, Inner),
-        Struct { a: bool, of: Inner },
-    }
-
-    #[derive(Deserialize)]
-    #[expect(dead_code, reason = "only its shape is asked for")]
-    enum Inner {
-        One,
-        Two(i16),
-    }
-
-    #[test]
-    fn a_shape_has_the_fields_of_structs_and_all_variants_of_enums() {
-        assert_eq!(text::<Point>(), "Point {x: f64, y: Option<[(u8, text)]>}");
-        assert_eq!(
-            text::<(Each, Inner)>(),
-            "(Each {Unit | New(Point {x: f64, y: Option<[(u8, text)]>}) | Tuple(u8, Inner {One | Two(i16)}) \
-             | Struct {a: bool, of: Inner {One | Two(i16)}}}, Inner {One | Two(i16)})"
-        );
-        assert_eq!(text::<BTreeMap<u8, HashMap<String, [char; 4]>>>(), "{u8: {text: [char; 4]}}");
-        assert_eq!(text::<Result<(), NonZeroU32>>(), "Result {Ok(()) | Err(u32)}");
-        assert_eq!(text::<Duration>(), "Duration {secs: u64, nanos: u32}");
-    }
-
-    #[derive(Deserialize)]
-    #[expect(dead_code, reason = "only its shape is asked for")]
-    enum Tree {
-        Fork(Box<Tree>, Box<Tree>),
-        Many(Vec<Tree>),
-        Leaf { of: Option<Box<List>> },
-    }
-
-    #[derive(Deserialize)]
-    #[expect(dead_code, reason = "only its shape is asked for")]
-    struct List {
-        here: u8,
-        rest: Option<Box<List>>,
-        last: u16,
-    }
-
-    #[test]
-    fn a_type_within_itself_has_an_end() {
-        assert_eq!(text::<List>(), "List {here: u8, rest: Option<List {..}>, last: u16}");
-        assert_eq!(
-            text::<Tree>(),
-            "Tree {Fork(Tree {..}, Tree {..}) | Many([Tree {..}]) \
-             | Leaf {of: Option<List {here: u8, rest: Option<List {..}>, last: u16}>}}"
-        );
-    }
-
-    /// Accepts nothing, or only what begins like a date.
-    struct Picky<const DATE: bool>;
-
-    impl<'de, const DATE: bool> Deserialize<'de> for Picky<DATE> {
-        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-            let text = String::deserialize(from)?;
-            assert!(!text.is_empty(), "it panics");
-            let accepts = DATE && text.starts_with("2000");
-            accepts.then_some(Picky).ok_or_else(|| serde::de::Error::custom("it is no date"))
-        }
-    }
-
-    #[derive(Deserialize)]
-    #[expect(dead_code, reason = "only its shape is asked for")]
-    struct After<T> {
-        before: u8,
-        it: T,
-        after: u16,
-    }
-
-    #[test]
-    fn what_refuses_a_sample_is_tried_with_others_and_what_refuses_all_hides_what_follows() {
-        assert_eq!(text::<After<Picky<true>>>(), "After {before: u8, it: text, after: u16}");
-        assert_eq!(text::<After<Picky<false>>>(), "After {before: u8, it: text, after: ?}");
-    }
-
-    #[derive(Deserialize)]
-    #[expect(dead_code, reason = "only its shape is asked for")]
-    struct Endless(Box<Endless>, u8);
-
-    #[test]
-    fn a_type_that_cannot_be_made_or_that_is_long_has_a_shape_too() {
-        assert_eq!(text::<Endless>(), "Endless(Endless {..}, ?)");
-        type Ten<T> = (T, T, u8, T, T, u16, T, T, u8, T);
-        let (long, other) = (text::<Ten<Ten<Point>>>(), text::<Ten<Ten<(Point,)>>>());
-        assert!(long.len() < LONGEST + 30 && long.contains(".. #"), "{long}");
-        assert_ne!(long, other);
-        assert!(of::<Ten<Point>>().has_names() && !of::<Ten<u8>>().has_names());
-    }
-}
+mod tests;

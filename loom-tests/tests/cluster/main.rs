@@ -286,7 +286,7 @@ impl System {
         for task in told.iter().map(|(task, _)| *task) {
             let its: Vec<Told> = told.iter().filter(|(of, _)| *of == task).map(|(_, told)| *told).collect();
             let rest = its.strip_prefix(&[Told::Started, Told::Returned]).unwrap_or(&its);
-            // One that was queued when all was cancelled is told of by the drain alone.
+            // Of one that was queued when all was cancelled only the drain tells.
             assert!([&[Told::Started, Told::Ended][..], &[Told::Ended]].contains(&rest), "{its:?}");
         }
     }

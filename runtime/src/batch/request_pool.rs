@@ -5,7 +5,7 @@
 //! * **member**: what was added. Its own callable, or a request that somebody made and *included*.
 //! * **held**: not begun. A held callable is boxed in a queue and no request at all, so nobody can claim, wait for or cancel
 //!   it, and a pool that is forgotten leaks callables that never ran. An included request that is new when the wait begins is
-//!   *held back* by its word; who wants it meanwhile comes to the pool's [`held_back`]. See `docs/decisions/0008`.
+//!   *held back* by its word; a waiter that wants it meanwhile comes to the pool's [`held_back`]. See `docs/decisions/0008`.
 //! * **admitted**: out of the queue, and keeps its place: begun, and not over; or over, and its value not yet handed
 //!   on. At most so many are, and their declared memory comes to so much. Order of adding is order of admission: a
 //!   member for which there is no room is not overtaken.

@@ -24,7 +24,7 @@
 //! | `free`, `owned`, `large`, `sides` | the owner (M1) |
 //! | `runtime`, `worker` | written when the arena is made; read by any thread that has a header of it |
 //! | `owner_mailbox` | [`crate::state::owner_mailbox`]: any thread sends, the owner reads |
-//! | `families` | a lock; taken by whoever links or unlinks a child where the arena may have no owner (N1) |
+//! | `families` | a lock; taken by a thread that links or unlinks a child where the arena may have no owner (N1) |
 //! | `local_owner` | the owner; a thread that asks for a local request ([`crate::state::word`]) |
 //! | `returns` | any thread pushes; the owner takes the whole list |
 //! | `direct` | the owner counts; any thread reads |

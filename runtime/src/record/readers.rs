@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! * **GV1** Who looks says so, then passes a fence, then reads the first pointer. Who frees has taken the request off its
+//! * **GV1** A reader says so, then passes a fence, then reads the first pointer. A thread that frees has taken the request off its
 //!   stack, then passes a fence, then asks whether anybody looks. (Nearly all is freed while nobody looks, so the fence is one of which the looker pays
 //!   all, [`crate::state::asymmetric`], where there is one.) So one of them sees the other: what is freed was off its
 //!   stack when the look began.

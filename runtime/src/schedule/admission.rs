@@ -65,7 +65,7 @@ pub(crate) fn stop_with(board: &Board, why: Why, answer: WaitError) {
     board.note_answer(why, answer);
 }
 
-/// Lets go of those that the pool held back: who wants them finds them as if they had not been included. Runs no user code that could wait for
+/// Lets go of those that the pool held back: a waiter finds them as if they had not been included. Runs no user code that could wait for
 /// another of them: those that would be refused are added to `marked`.
 pub(crate) fn let_go(released: Released, marked: &mut Marked) {
     let wanted: Vec<_> =

@@ -25,7 +25,7 @@
 //! use. What goes after it is not the user's, so a join of the thread is short from then on.
 //!
 //! A foreign thread that stops running a request takes that lock only if a thread wants or waits for the end. One word counts the running
-//! requests and says so: who wants the end writes there before it looks, by an exchange. So either that look sees that none
+//! requests and says so: a thread that wants the end writes there before it looks, by an exchange. So either that look sees that none
 //! runs any more, or the last foreign thread sees the bit.
 //!
 //! # Invariants
