@@ -145,7 +145,7 @@ fn what_is_entered_between_two_entries_is_raided_once_with_them() {
     });
 }
 
-/// It is born with a deadline, which its maker arms before it enters the request (`list_built` in `api/builder.rs`). So the timer may end the request that
+/// It is born with a deadline, which its maker arms before it enters the request (`list_built` in `api/builder/make.rs`). So the timer may end the request that
 /// stands nowhere yet, while another worker raids: its entry is stale then, and the counts of all go.
 #[test]
 fn a_deadline_that_comes_before_its_request_is_entered_ends_it_once() {
