@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use forebear::channel;
 use forebear::pool::{FifoQueue, Job, Leftover, ThreadPool, ThreadPoolBuilder};
 use forebear::sync::Event;
-use forebear::{Request, RequestPool, WaitError, join, scope, shield, spawn, yield_now};
+use forebear::{Request, RequestPool, WaitError, join, scope, shield, spawn, then_all, yield_now};
 
 use crate::support::{Count, Probe, in_both_worlds, on_each, until};
 
@@ -206,6 +206,50 @@ fn a_pool_whose_values_panic_when_they_are_dropped_answers_its_failure_and_leaks
         assert_eq!((count.get(), errors.get()), (MANY, 0));
         drop(answer);
         until(|| errors.get() == 1);
+    });
+}
+
+/// Declares what is after `input`, with captures that panic when they are dropped.
+type Follow = fn(&Request<u32>, Panics) -> Request<()>;
+
+const FOLLOW: [(&str, Follow); 9] = [
+    ("then", |input, captured| input.then(move |_| drop(captured))),
+    ("try_then", |input, captured| {
+        input.try_then(move |_| {
+            drop(captured);
+            Ok(())
+        })
+    }),
+    ("into_then", |input, captured| input.clone().into_then(move |_| drop(captured))),
+    ("then_all", |input, captured| then_all((input, input), move |_| drop(captured))),
+    ("after one", |input, captured| Request::builder().after(input).build(move || drop(captured))),
+    ("after two", |input, captured| Request::builder().after_all([input; 2]).build(move || drop(captured))),
+    ("after many", |input, captured| {
+        Request::builder().after_all([input; MANY]).build(move || drop(captured))
+    }),
+    ("after one, and then", |input, captured| {
+        Request::builder().after(input).then(input, move |_| drop(captured))
+    }),
+    ("after one, and then with", |input, captured| {
+        Request::builder().after(input).then_with(input, move |_| drop(captured))
+    }),
+];
+
+/// rustc leaks the result of a function that is left by the panic of a destructor.
+#[test]
+fn a_dependent_whose_captures_panic_leaks_nothing_of_the_failure_it_ends_by() {
+    in_both_worlds(|| {
+        for (what, follow) in FOLLOW {
+            let (count, errors) = (Count::new(), Count::new());
+            let error = Counted(errors.probe());
+            let input = Request::try_new(|| Err(error.into()));
+            let dependent = follow(&input, Panics(count.clone()));
+            let answer = dependent.wait().map(drop);
+            assert!(matches!(answer, Err(WaitError::Failed(_))), "{what}: {answer:?}");
+            assert_eq!((count.get(), errors.get()), (1, 0), "{what}");
+            drop((answer, dependent, input));
+            until(|| errors.get() == 1);
+        }
     });
 }
 

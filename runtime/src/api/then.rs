@@ -9,7 +9,7 @@ use forebear_context::error::Error;
 use forebear_context::error::WaitError;
 
 use self::dependent::{
-    ErasedHandle, OfAll, OfOutcome, OfValue, closure, dependent, plain, then_one, wait_for,
+    ErasedHandle, OfAll, OfOutcome, OfValue, call_or_drop, closure, dependent, plain, then_one, wait_for,
 };
 pub use self::several::Dependencies;
 use crate::api::after::{Edges, NodeBlock, node};
@@ -276,9 +276,10 @@ impl RequestBuilder {
         let len = nodes.len();
         nodes.extend(self.dependencies().iter().map(|kept| node(kept.0.clone())));
         let call = move |edges: Edges<NodeBlock>| {
-            wait_for(&edges, edges.len())?;
             // SAFETY: the first nodes are those of `D`, and stay until the values have been used.
-            Ok(f(unsafe { D::values(len, &|at| edges.wait(at).map(Header::value))? }))
+            let values = wait_for(&edges, edges.len())
+                .and_then(|()| unsafe { D::values(len, &|at| edges.wait(at).map(Header::value)) });
+            call_or_drop(f, values, |f, values| Ok(f(values)))
         };
         // SAFETY: all is `'static`.
         unsafe { dependent(self, NodeBlock::new(nodes), call, user, Some(Location::caller()), ptr::null()) }

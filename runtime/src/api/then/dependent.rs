@@ -57,6 +57,23 @@ fn nodes_with(builder: &RequestBuilder, last: Option<WaitNode>) -> NodeBlock {
     NodeBlock::new(builder.dependencies().iter().map(|kept| node(kept.0.clone())).chain(last).collect())
 }
 
+/// Calls what is to be called with what was waited for. If the wait has failed, what the user's code captures is dropped before there is a
+/// result: rustc leaks a result whose function is left by the panic of a destructor, and with it the failure and all that it holds.
+#[inline(always)]
+pub(super) fn call_or_drop<F, V, T>(
+    f: F,
+    waited: Result<V, WaitError>,
+    call: impl FnOnce(F, V) -> Result<T, Error>,
+) -> Result<T, Error> {
+    match waited {
+        Ok(value) => call(f, value),
+        Err(error) => {
+            drop(f);
+            Err(error.into())
+        }
+    }
+}
+
 /// Waits for the first so many.
 pub(super) fn wait_for<N: Nodes>(edges: &Edges<N>, most: usize) -> Result<(), WaitError> {
     (0..most).try_for_each(|at| edges.wait(at).map(drop))
@@ -100,10 +117,12 @@ unsafe fn after_all<T, C: Callable<T>>(
     scope: *const ScopeCore,
 ) -> Request<T> {
     fn call<T, N: Nodes>(edges: Edges<N>, callable: impl Callable<T>) -> Result<T, Error> {
-        wait_for(&edges, edges.len())?;
-        // The callable may take what it was after.
-        drop(edges);
-        callable.call()
+        let waited = wait_for(&edges, edges.len());
+        call_or_drop(callable, waited, |callable, ()| {
+            // The callable may take what it was after.
+            drop(edges);
+            callable.call()
+        })
     }
     let user = PhantomData::<fn(Typed<C, T>)>;
     // SAFETY: by contract.
@@ -148,8 +167,8 @@ pub(super) unsafe fn then_one<A: Send, T, U>(
         let nodes = nodes_with(builder, Some(last));
         let call = |edges: Edges<NodeBlock>| {
             let place = edges.len() - 1;
-            wait_for(&edges, place)?;
-            get.get(edges, place)
+            let waited = wait_for(&edges, place);
+            call_or_drop(get, waited, |get, ()| get.get(edges, place))
         };
         dependent(builder, nodes, call, user, location, scope)
     }
@@ -166,7 +185,8 @@ pub(super) struct OfValue<A, F>(pub(super) F, pub(super) PhantomData<fn(A)>);
 impl<A, T, F: FnOnce(&A) -> Result<T, Error>> Get<T> for OfValue<A, F> {
     fn get<N: Nodes>(self, edges: Edges<N>, place: usize) -> Result<T, Error> {
         // SAFETY: made with a request for an `A`.
-        (self.0)(unsafe { edges.value::<A>(place)? })
+        let value = unsafe { edges.value::<A>(place) };
+        call_or_drop(self.0, value, |f, value| f(value))
     }
 }
 
@@ -176,11 +196,11 @@ pub(super) struct OfOutcome<A, F>(pub(super) F, pub(super) PhantomData<fn(A)>);
 impl<A, T, F: FnOnce(Outcome<'_, A>) -> T> Get<T> for OfOutcome<A, F> {
     fn get<N: Nodes>(self, edges: Edges<N>, place: usize) -> Result<T, Error> {
         // SAFETY: made with a request for an `A`.
-        let request = unsafe { edges.over::<A>(place)? };
-        match request.outcome() {
-            Some(outcome) => Ok((self.0)(outcome)),
+        let request = unsafe { edges.over::<A>(place) };
+        call_or_drop(self.0, request, |f, request| match request.outcome() {
+            Some(outcome) => Ok(f(outcome)),
             None => unreachable!("it was waited for"),
-        }
+        })
     }
 }
 
@@ -190,9 +210,11 @@ pub(super) struct OfAll<A, F>(pub(super) F, pub(super) PhantomData<fn(A)>);
 impl<A, T, F: FnOnce(A) -> T> Get<T> for OfAll<A, F> {
     fn get<N: Nodes>(self, edges: Edges<N>, place: usize) -> Result<T, Error> {
         // SAFETY: made with a request for an `A`.
-        let value = unsafe { edges.take::<A>(place)? };
-        drop(edges);
-        Ok((self.0)(value))
+        let value = unsafe { edges.take::<A>(place) };
+        call_or_drop(self.0, value, |f, value| {
+            drop(edges);
+            Ok(f(value))
+        })
     }
 }
 
