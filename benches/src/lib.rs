@@ -27,9 +27,11 @@ pub mod measure;
 pub mod page;
 pub mod plot;
 pub mod report;
+pub mod rival;
 pub mod rivals;
 pub mod svg;
 pub mod work;
 
 pub use claim::{Bound, Claim, Goal, Measure, NATURAL, Row, Runner};
-pub use load::{Across, Arrivals, Contenders, Edges, Fixed, Grows, How, Load, Rival, Run, Stand, With};
+pub use load::{Across, Arrivals, Contenders, Edges, Fixed, Grows, How, Load, Stand, With};
+pub use rival::{Rival, Run};

@@ -1,8 +1,4 @@
-//! What a runtime is asked to do, and what it answers.
-
-use std::fmt::Debug;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+//! Loads: what a runtime is asked to do. [`crate::rival`] has who is asked.
 
 use crate::work;
 use crate::work::graph::Shape;
@@ -530,78 +526,5 @@ impl Load {
                 | Load::Growth { .. }
                 | Load::Sleepers { .. }
         )
-    }
-}
-
-/// What one run of a load gave.
-#[derive(Debug, Clone)]
-pub struct Run {
-    /// The time the load took.
-    pub elapsed: Duration,
-    /// To be compared with [`Load::expected`].
-    pub value: u64,
-    /// Anything else that was measured, by name: `bytes`, `create ns`.
-    pub figures: Vec<(&'static str, f64)>,
-}
-
-impl Run {
-    /// Runs `f` under the clock.
-    #[inline]
-    pub fn timed(f: impl FnOnce() -> u64) -> Run {
-        let start = Instant::now();
-        let value = f();
-        Run { elapsed: start.elapsed(), value, figures: Vec::new() }
-    }
-
-    /// The same for a future.
-    pub async fn timed_async(f: impl Future<Output = u64>) -> Run {
-        let start = Instant::now();
-        let value = f.await;
-        Run { elapsed: start.elapsed(), value, figures: Vec::new() }
-    }
-}
-
-/// A started runtime.
-pub trait Rival: Debug {
-    /// Does the load and returns what it gave; `None` if this runtime has no means for it.
-    ///
-    /// Called from a thread that is not the runtime's; blocks until the load is done.
-    fn run(&self, load: Load) -> Option<Run>;
-
-    /// How tasks are made of which nobody waits for any, for the loads that are the same for all runtimes; `None` if it has no
-    /// means for that.
-    fn spawner(&self) -> Option<Arc<dyn Spawn>> {
-        None
-    }
-}
-
-/// A task that nobody waits for.
-pub type Job = Box<dyn FnOnce() + Send>;
-
-/// Makes such tasks, inside the runtime or outside.
-pub trait Spawn: Send + Sync {
-    /// Makes one. In a task of the runtime's: by its means for that, as a child if it knows such a thing.
-    fn spawn(&self, job: Job);
-
-    /// How many workers there are.
-    fn workers(&self) -> usize;
-
-    /// What the runtime itself has counted so far, by name.
-    fn counts(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
-}
-
-/// Does the load: by the runtime's own means, or, if that is the same for all, by what it makes tasks with.
-pub fn run(rival: &dyn Rival, load: Load) -> Option<Run> {
-    match load {
-        Load::Forest { roots, arrivals } => Some(work::forest::run(&rival.spawner()?, roots, arrivals)),
-        Load::Idle { millis } => {
-            // Some work before; a runtime without the means for arms has had none.
-            let _ = rival.run(Load::SETTLING);
-            Some(work::idle::idle(millis))
-        }
-        Load::Wake { n, pause } => Some(work::idle::wakes(&*rival.spawner()?, n, pause)),
-        _ => rival.run(load),
     }
 }

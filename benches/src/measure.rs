@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::load::{self, Load, Rival, Run};
+use crate::load::Load;
+use crate::rival::{self, Rival, Run};
 use crate::work::{self, FIGURES};
 
 /// How often a load is repeated.
@@ -69,7 +70,7 @@ pub fn once(rival: &dyn Rival, load: Load) -> Option<Run> {
     if load.unsettles() {
         rival.run(Load::SETTLING)?;
     }
-    let run = load::run(rival, load)?;
+    let run = rival::run(rival, load)?;
     assert_eq!(run.value, expected, "{rival:?} did not do the work of {load:?}");
     Some(run)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::load::Run;
+use crate::rival::Run;
 
 pub mod contend;
 pub mod forest;

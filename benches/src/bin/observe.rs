@@ -10,7 +10,8 @@
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
-use forebear_benches::load::{self, Arrivals};
+use forebear_benches::load::Arrivals;
+use forebear_benches::rival;
 use forebear_benches::{Load, Run, rivals, work};
 
 /// The mean of each figure over the fastest twentieth, and of the time.
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
             let load = Load::Forest { roots: 8, arrivals };
             let forebear = rivals::start("forebear", workers).expect("it is built in");
             forebear.run(Load::SETTLING);
-            let once = |_| load::run(&*forebear, load).expect("it has the means");
+            let once = |_| rival::run(&*forebear, load).expect("it has the means");
             println!("{arrivals:?}, {workers} workers");
             for (name, value) in quiet((0..repeats).map(once).collect()) {
                 println!("  {name:<20} {value:10.1}");

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use chili::{Config, Scope, ThreadPool};
 
-use crate::load::{How, Load, Rival, Run};
+use crate::load::{How, Load};
+use crate::rival::{Rival, Run};
 use crate::work;
 
 /// A pool of its own, not the global one.

@@ -2,7 +2,8 @@
 
 use dag_exec::{DagBuilder, Executor, ExecutorConfig};
 
-use crate::load::{Load, Rival, Run};
+use crate::load::Load;
+use crate::rival::{Rival, Run};
 use crate::work::graph::Graph;
 
 /// How many threads a run has.

@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use dagrs::{Action, Content, DefaultNode, EnvVar, InChannels, Node, NodeTable, OutChannels, Output};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::load::{Load, Rival, Run};
+use crate::load::Load;
+use crate::rival::{Rival, Run};
 use crate::work::graph::Graph;
 
 /// A runtime of tokio's, for its graphs.

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use forebear::time::MonotonicClock;
 use forebear::{Request, RequestPool, Runtime, block_on, join, scope, spawn, yield_now};
 
-use crate::load::{Across, How, Job, Load, Rival, Run, Spawn, With};
+use crate::load::{Across, How, Load, With};
+use crate::rival::{Job, Rival, Run, Spawn};
 use crate::work::graph::Graph;
 use crate::work::{self, Memory, forest};
 
@@ -428,7 +429,7 @@ impl Rival for Forebear {
             Load::Set { n } => rt.run(|| graph::set(n)),
             Load::Dependents { n, edges } => rt.run(|| graph::dependents(n, edges)),
             Load::Growth { of, up_to } => growth::curve(self.workers, of, up_to),
-            // The same for all runtimes: see `crate::load::run`.
+            // The same for all runtimes: see `crate::rival::run`.
             Load::Forest { .. } | Load::Idle { .. } | Load::Wake { .. } => return None,
             Load::Lock { n } => rt.run(|| sync::alone(n)),
             Load::LockContended { tasks, each } => rt.run(|| sync::contended(tasks, each, || ())),

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use forte::{ThreadPool, Worker};
 
-use crate::load::{How, Load, Rival, Run};
+use crate::load::{How, Load};
+use crate::rival::{Rival, Run};
 use crate::work;
 
 static POOL: ThreadPool = ThreadPool::new();

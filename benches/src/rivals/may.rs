@@ -13,7 +13,8 @@ use may::coroutine::{JoinHandle, yield_now};
 use may::go;
 use may::sync::SyncFlag;
 
-use crate::load::{Across, How, Load, Rival, Run};
+use crate::load::{Across, How, Load};
+use crate::rival::{Rival, Run};
 use crate::work::{self, Memory};
 
 mod sync;

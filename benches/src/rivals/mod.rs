@@ -1,7 +1,7 @@
 //! The runtimes, a file each, and how to start one by name.
 
 use crate::claim::NATURAL;
-use crate::load::Rival;
+use crate::rival::Rival;
 
 #[cfg(feature = "rivals")]
 pub mod chili;

@@ -16,7 +16,8 @@ use std::sync::{Arc, mpsc};
 use forebear::{Request, Runtime, spawn, yield_now};
 
 use super::forebear::Forebear;
-use crate::load::{How, Load, Rival, Run, Spawn};
+use crate::load::{How, Load};
+use crate::rival::{Rival, Run, Spawn};
 use crate::work::{self, HOUR};
 
 /// A runtime of its own, and what the loads have in common with the first driver.

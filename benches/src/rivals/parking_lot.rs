@@ -3,7 +3,8 @@
 use parking_lot::Mutex;
 
 use super::threads::{Threads, sync};
-use crate::load::{Load, Rival, Run};
+use crate::load::Load;
+use crate::rival::{Rival, Run};
 use crate::work::contend;
 
 /// Threads that lock with it.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use forebear::pool::{FifoQueue, LifoQueue, Queue, ThreadPool};
 
-use crate::load::{Job, Load, Rival, Run, Spawn};
+use crate::load::Load;
+use crate::rival::{Job, Rival, Run, Spawn};
 
 /// Threads over one queue.
 #[derive(Debug)]

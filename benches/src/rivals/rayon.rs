@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
 use rayon::{Scope, ThreadPool, ThreadPoolBuilder, join, scope};
 
-use crate::load::{How, Job, Load, Rival, Run, Spawn};
+use crate::load::{How, Load};
+use crate::rival::{Job, Rival, Run, Spawn};
 use crate::work;
 use crate::work::graph::Graph;
 

@@ -2,7 +2,8 @@
 
 use std::hint::black_box;
 
-use crate::load::{Load, Rival, Run};
+use crate::load::Load;
+use crate::rival::{Rival, Run};
 use crate::work;
 
 /// Plain calls.

@@ -12,7 +12,8 @@ use async_executor::{StaticExecutor, Task};
 use event_listener::{Event, EventListener};
 use futures_lite::future::{block_on, yield_now};
 
-use crate::load::{Across, How, Job, Load, Rival, Run, Spawn};
+use crate::load::{Across, How, Load};
+use crate::rival::{Job, Rival, Run, Spawn};
 use crate::work::{self, Memory};
 
 mod sync;

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use crate::load::{Across, How, Load, Rival, Run};
+use crate::load::{Across, How, Load};
+use crate::rival::{Rival, Run};
 use crate::work;
 
 pub(super) mod sync;

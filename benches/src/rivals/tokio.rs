@@ -10,7 +10,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet, spawn, yield_now};
 
-use crate::load::{Across, How, Job, Load, Rival, Run, Spawn};
+use crate::load::{Across, How, Load};
+use crate::rival::{Job, Rival, Run, Spawn};
 use crate::work::{self, Memory};
 
 mod ending;

@@ -5,7 +5,8 @@ use futures_util::stream::FuturesUnordered;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::spawn;
 
-use crate::load::{Load, Rival, Run};
+use crate::load::Load;
+use crate::rival::{Rival, Run};
 use crate::work;
 
 /// A runtime of tokio's.

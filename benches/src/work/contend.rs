@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::load::{Contenders, Run};
+use crate::load::Contenders;
 use crate::measure::median;
+use crate::rival::Run;
 
 /// The names of the figures of a [`Contest`].
 pub const WAITS: [&str; 3] = ["longest wait to the median", "us longest wait", "ns median wait"];

@@ -18,8 +18,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::load::{Arrivals, Run, Spawn};
+use crate::load::Arrivals;
 use crate::measure::quantile;
+use crate::rival::{Run, Spawn};
 use crate::work;
 
 /// Picks by which a root that nobody had begun was passed over for something of a younger one, of a thousand.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::{scattered, spin, steps_per_ms};
-use crate::load::Run;
+use crate::rival::Run;
 
 /// The time of a run, divided by what the longest chain and an even share of all nodes take at least.
 pub const IDEAL: &str = "times the ideal";

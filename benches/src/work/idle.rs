@@ -3,8 +3,8 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::load::{Run, Spawn};
 use crate::measure::{median, quantile};
+use crate::rival::{Run, Spawn};
 
 /// How often the threads gave up their core of their own accord in the pause: each is a sleep that ended.
 pub const SWITCHES: &str = "switches";

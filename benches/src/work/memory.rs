@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::load::Run;
+use crate::rival::Run;
 
 /// In the order of [`Memory::figures`].
 pub const HELD: [&str; 3] = ["bytes", "of them page tables", "create ns"];

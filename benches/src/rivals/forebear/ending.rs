@@ -11,7 +11,8 @@ use forebear::time::sleep;
 use forebear::{Request, WaitError, is_cancelled, spawn, try_scope, yield_now};
 
 use super::pause;
-use crate::load::{Run, Stand};
+use crate::load::Stand;
+use crate::rival::Run;
 use crate::work::{self, Over};
 
 /// A request that is over when it is told so; whoever waits for it is suspended. On a stack of its own, so that nobody who

@@ -3,7 +3,8 @@
 use forebear::{Request, RequestSet, spawn};
 
 use super::taken;
-use crate::load::{Edges, Run};
+use crate::load::Edges;
+use crate::rival::Run;
 use crate::work::graph::Graph;
 use crate::work::{self, Memory};
 

@@ -10,8 +10,9 @@ use forebear::{Request, Runtime, join, scope, spawn};
 
 use super::time::timers_of_one;
 use super::{Forebear, SMALL_STACK, nested, pause, sum};
-use crate::load::{Fixed, Grows, How, Load, Rival, Run};
+use crate::load::{Fixed, Grows, How, Load};
 use crate::measure::median;
+use crate::rival::{Rival, Run};
 use crate::work::{self, ITEMS, WORST, at};
 
 /// At each point so many passes, one point after the other: what disturbs one pass disturbs all points of it.

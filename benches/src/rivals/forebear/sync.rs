@@ -11,7 +11,8 @@ use forebear::sync::Mutex;
 use forebear::{Request, Runtime, spawn};
 
 use super::{pause, sum, taken};
-use crate::load::{Across, Contenders, Run};
+use crate::load::{Across, Contenders};
+use crate::rival::Run;
 use crate::work::contend::{Contest, Locked, append, is_thread};
 
 pub(super) fn alone(n: u64) -> Run {

@@ -9,7 +9,7 @@ use forebear::{Request, spawn};
 use forebear_context::context::{Alarm, Reason, with_foreign};
 
 use super::{sum, taken};
-use crate::load::Run;
+use crate::rival::Run;
 use crate::work::{self, HOUR};
 
 /// What `Context::park_until` does around its park, without the park.

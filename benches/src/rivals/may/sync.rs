@@ -10,7 +10,8 @@ use may::sync::Mutex;
 use may::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{sum, value};
-use crate::load::{Contenders, Run};
+use crate::load::Contenders;
+use crate::rival::Run;
 use crate::work::contend::{Contest, Locked, is_thread};
 
 pub(super) fn alone(n: u64) -> Run {

@@ -12,7 +12,8 @@ use async_lock::Mutex;
 use futures_lite::future::{block_on, yield_now};
 
 use super::{spawn, sum};
-use crate::load::{Across, Run};
+use crate::load::Across;
+use crate::rival::Run;
 
 pub(super) async fn alone(n: u64) -> Run {
     let number = Mutex::new(0);

@@ -7,7 +7,7 @@ use async_io::Timer;
 use futures_lite::future::{or, poll_once};
 
 use super::{spawn, sum};
-use crate::load::Run;
+use crate::rival::Run;
 use crate::work::{self, HOUR};
 
 async fn timers_of_one(each: u64, standing: bool) -> u64 {

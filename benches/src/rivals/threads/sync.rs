@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::Threads;
-use crate::load::Run;
 #[cfg(feature = "rivals")]
-use crate::load::{Across, Load, Rival};
+use crate::load::{Across, Load};
+use crate::rival::Rival;
+use crate::rival::Run;
 use crate::work::contend::Locked;
 
 /// A bounded channel.
@@ -76,8 +77,8 @@ macro_rules! channels_only {
             ::$($made_of)::+::bounded
         );
 
-        impl $crate::load::Rival for $name {
-            fn run(&self, load: $crate::load::Load) -> Option<$crate::load::Run> {
+        impl $crate::rival::Rival for $name {
+            fn run(&self, load: $crate::load::Load) -> Option<$crate::rival::Run> {
                 $crate::rivals::threads::sync::run_channels::<$name>(&self.0, load)
             }
         }

@@ -10,7 +10,8 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::{JoinHandle, JoinSet, spawn, yield_now};
 use tokio::time::sleep;
 
-use crate::load::{Run, Stand};
+use crate::load::Stand;
+use crate::rival::Run;
 use crate::work::{self, Over};
 
 /// Stands before the gate until it is aborted, by which the future and what it holds are dropped.

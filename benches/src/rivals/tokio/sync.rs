@@ -13,7 +13,8 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::task::{spawn, yield_now};
 
 use super::sum;
-use crate::load::{Across, Contenders, Run};
+use crate::load::{Across, Contenders};
+use crate::rival::Run;
 use crate::work::contend::{Contest, Locked, is_thread, spin};
 
 pub(super) async fn alone(n: u64) -> Run {

@@ -8,7 +8,7 @@ use tokio::task::spawn;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{Tokio, sum};
-use crate::load::Run;
+use crate::rival::Run;
 use crate::work::{self, HOUR};
 
 async fn timers(each: u64, standing: bool) -> u64 {
