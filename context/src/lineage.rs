@@ -103,7 +103,7 @@ pub const LEAST_KEY: u64 = NO_KEY - 1;
 const NUMBER_BITS: u32 = 55;
 const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
-/// The key of a root without a deadline.
+/// The key of a root without a deadline: the priority, a bit that places it behind all deadlines of that priority, and the number.
 #[inline]
 #[must_use]
 pub fn root_key(priority: Priority, number: u64) -> u64 {

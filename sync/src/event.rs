@@ -53,7 +53,7 @@ impl Event {
 
     /// Sets the event: all waiters continue. Never waits.
     pub fn set(&self) {
-        // Who stands there stood there before, or has looked under the lock that is taken now.
+        // A waiter asks and enters under one hold of the lock that `let_go` takes: it is woken, or finds the event set.
         if !self.is_set.swap(true, Ordering::AcqRel) {
             self.wait_set.let_go();
         }

@@ -1,4 +1,12 @@
-//! A value that is made once.
+//! A value that is made once: a [`Once`], and a cell beside it.
+//!
+//! | the once | the cell | who touches the cell |
+//! |---|---|---|
+//! | not begun, or failed | `None` | nobody |
+//! | runs | `None`, then `Some` | the caller that runs it, alone (O1) |
+//! | done, for good | `Some` | anybody reads it; the exchange that says *done* releases the value (O2) |
+//!
+//! Only the sole reference (`&mut`, or by value) takes the value out again, and makes the once anew.
 
 use std::cell::UnsafeCell; // not modelled: what is in it; the models put a checked cell there
 use std::convert::Infallible;

@@ -1,4 +1,10 @@
 //! Those who wait for one thing to happen, and all go on when it has: below [`Event`](crate::Event) and [`Latch`](crate::Latch).
+//!
+//! # The race
+//!
+//! *A waiter against the event.* The thread that makes it happen first says so, in a word of the caller's, and then takes the queue's lock in
+//! [`let_go`](WaitSet::let_go). A waiter asks under that lock whether it has happened, and enters the queue under the same lock. So either it finds that it has
+//! happened, or it stands in the queue when the lock is taken, and is woken.
 
 use std::panic::Location;
 

@@ -1,4 +1,8 @@
 //! The context of the stack that the calling code runs on.
+//!
+//! One pointer for each thread. The owner of a context sets it before it enters that context's stack, and sets another before it enters another, so on
+//! every stack the pointer is that stack's own. It is null on a thread that no context belongs to yet. The context stays valid as long as it is current, by the contract
+//! of [`set_current`]; the code on a stack may therefore follow the pointer without a count.
 
 use std::cell::Cell;
 use std::ptr::NonNull;

@@ -1,4 +1,9 @@
 //! What the owner of a context does for it.
+//!
+//! Each context has one table. All its functions are unsafe to call: the caller promises that the context has this very table, since a function takes it
+//! for the kind of context that it was written for; and where a field says *on the context's own stack*, that the caller is the code that runs there. `unpark` and
+//! `ready` are for any thread, by C1. A function that reads the context of another stack (`name`, `in_request`, `word`) is called while that stack's
+//! wait is held, or under the lock of the list in which it stands.
 
 use std::fmt;
 use std::ptr::NonNull;

@@ -1,5 +1,14 @@
 //! One wait of a context, from its beginning to its cause: the slot and its exchanges. The head of [`super`] has the steps, the race
 //! and the invariants.
+//!
+//! | the slot says | and becomes | by |
+//! |---|---|---|
+//! | idle, or settled | (new ticket, waiting) | the stack's own code: [`begin`](Context::begin), a plain store (C2) |
+//! | (ticket, waiting) | (ticket, cause) | any holder of the ticket: [`settle`](Context::settle); the stack's own code: [`withdraw`](Context::withdraw) |
+//! | (ticket, waiting) | (ticket, chosen) | any holder of the ticket: [`choose`](Context::choose). From here on this thread alone ends the wait |
+//! | (ticket, chosen) | (ticket, woken) | the thread that has chosen: [`settle_chosen`](Context::settle_chosen), a plain store |
+//! | (ticket, waiting) | (ticket, held), and back | a thread that reads the wait's edge ([`edge`](super::edge)); who would settle it waits for that |
+//! | (ticket, waiting) | (ticket, woken) | the stack's own code, if nobody has the ticket: [`abandon`](Context::abandon), a plain store |
 
 use std::time::Instant;
 

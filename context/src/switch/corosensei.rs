@@ -1,4 +1,9 @@
-//! Fibers by corosensei: the production backend. Invariants: see the module head of [`super`].
+//! Fibers by corosensei: the production backend. The head of [`super`] has invariants F1 to F4.
+//!
+//! | field | written | used |
+//! |---|---|---|
+//! | `inner` | by `start` and `reset`, while the fiber does not run (F1, F3) | by `resume`, on the stack of the thread that enters. That borrow lasts while the fiber runs; code on the fiber's stack does not touch the field |
+//! | `yielder` | by the first code on the fiber's stack; cleared by `reset` | by `leave` and `on_thread_stack`, on the fiber's own stack (F2). It points to a frame at the bottom of that stack |
 
 use std::cell::{Cell, UnsafeCell};
 use std::convert::Infallible;

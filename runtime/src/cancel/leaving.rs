@@ -1,4 +1,19 @@
 //! A waiter leaves its target before the target is over: by a time-out, or since the waiter is cancelled, which then asks the target.
+//!
+//! | function | who leaves | what is left to do |
+//! |---|---|---|
+//! | [`leave`] | the waiter on a stack | carried out here |
+//! | [`withdraw`] | a listener, which belongs to no stack | the caller's |
+//! | [`leave_declared`] | the edge of a dependent that ends or starts early | the caller's; and whether the edge was the last |
+//! | [`cancel_for_waiter`], [`mark_for_waiter`] | a waiter that has submitted its target and does not begin to wait | carried out here; the caller's |
+//!
+//! # The race
+//!
+//! *Leaving against the end of the target.* The waiter takes its node out of the list under the lock bit of the target's word; the finisher takes
+//! the whole list with its terminal exchange, after which that lock cannot be taken (W3). So the leaver finds its node listed, or is told that the target is over.
+//! In that case the finisher still touches the node, and [`leave`] waits until it has let go of it.
+//!
+//! What needs memory (the side block, for the reason) is made before the lock is taken.
 
 use std::ptr::{self, NonNull};
 

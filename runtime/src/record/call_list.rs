@@ -1,5 +1,14 @@
 //! Lists of callbacks: what is to be called when a request ends, as the request keeps it. `H` is a request's header. The head of [`crate::schedule::callbacks`] says which are
 //! called when; invariants CB1 to CB3 are there.
+//!
+//! # The life of a node
+//!
+//! [`Call::new`] allocates a node with the closure behind it, and forgets the closure's type: the node keeps one function that knows it. A node belongs to
+//! one [`Call`], or to one list, which gives it back as a `Call`. A `Call` is consumed once: called, or dropped with the closure. The function takes the closure out
+//! and frees the node *before* it calls, so a closure that unwinds or never returns leaks no node.
+//!
+//! A list has no lock of its own: the one of a request is guarded by CB1. Lists are dropped by a loop, and a panic of one closure's destructor does
+//! not keep the others.
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::ManuallyDrop;

@@ -1,5 +1,20 @@
 //! What a stack has put off to the end of a destructor: unstarted requests that a destructor dropped. How they are ended is in
 //! `cancel/unstarted.rs`.
+//!
+//! The captures of one such request may hold the last handle of another, and so on. Ended where they are dropped, a long line would need a frame for each. So
+//! the outermost destructor has a queue in its frame, and works it off by a loop.
+//!
+//! # Who may touch what
+//!
+//! | field | who, when |
+//! |---|---|
+//! | `request`, `prev` | written when the queue is made; read by the stack itself, and by a thread that holds the stack's wait |
+//! | `ends` | the stack itself; read by such a thread |
+//! | `head` | the stack itself; another stack of the same worker, while this one is left |
+//! | `listed`, `next_listed` | the worker's thread |
+//!
+//! A queue is in its stack's list from its making to the end of its frame. It is in the worker's list ([`DropQueues`]) from the first request that was put off
+//! until its frame ends, and leaves that list before the frame goes.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};

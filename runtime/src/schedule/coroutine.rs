@@ -1,5 +1,23 @@
 //! A worker's loop, inside a coroutine: how a coroutine is built, what its loop does next, and how what runs on it parks and is made ready. The
 //! record, and invariants K1 to K6, are in [`crate::stack::coroutine`].
+//!
+//! | function | thread and stack | state of the coroutine (K2), before and after |
+//! |---|---|---|
+//! | [`Coroutine::build`] | its worker's thread, another stack | none, idle |
+//! | `body` | its own stack | current |
+//! | `prepare` | its own stack | current; parked when the switch follows |
+//! | `finish` | its own stack, entered again | current |
+//! | `unpark`, `ready` | any thread | parked, ready |
+//! | [`Coroutine::dismantle`] | its worker's thread, another stack | idle, none |
+//!
+//! # The race
+//!
+//! *A waker against a stack that has not been left yet.* A waker that settles the wait before `prepare` makes the coroutine ready while it is current.
+//! It stands in the ready queue or the mailbox of its own worker, whose thread is still on this stack, so nobody enters it a second time. `prepare` finds it
+//! there first and does not leave, or leaves for another stack; then the worker enters it when its turn comes.
+//!
+//! A waker touches the coroutine after its exchange, to link it into a queue. Its memory stays (K3), and nobody else links it: one settled wait is
+//! one place in one queue.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};

@@ -1,4 +1,38 @@
-//! Submitting: how a request that was only described comes to where somebody finds it, and how its family learns of it.
+//! Submitting: where a request that was only described is queued, and how its parent's list of children learns of it.
+//!
+//! # Where a request goes
+//!
+//! | the request | goes to | by |
+//! |---|---|---|
+//! | has a parent, was made on this worker, and has none of the flags below | the private queue of this worker | `submit_to`; `submit_locally` while its state is local to the worker |
+//! | has no parent, was made elsewhere, or has the flag `OWN_STACK`, `ROOT` or `HINTED` | the injector of its runtime | `enter_roots` |
+//! | has the flag `AFTER` | no queue before its edges are closed | [`dependents::begin`] |
+//! | is made by a cancelled request | no queue: it is cancelled | [`cancel::cancel_orphan`] |
+//! | belongs to a runtime whose injector is closed | no queue: this thread ends it with `Shutdown` | `push_or_end` |
+//!
+//! # Who owns which count
+//!
+//! The exchange that submits makes the *entry's link*. It goes with the entry to the queue, and to the thread that takes the entry out. As soon as
+//! the entry is visible, another thread may run the request and end it. So the submitter has a count of its own, a handle or a link, for as long
+//! as it touches the header. A push into the injector also needs the runtime's record afterwards. So the caller holds a count of the record.
+//!
+//! # Who learns of it
+//!
+//! * The owner of the parent's list of children, if the request was made on another arena than the one that the caller owns: by a message, see `tell_family`.
+//!   A child in its maker's private queue needs no entry in that list ([`crate::record::children`]).
+//! * Hungry workers, a driver, and a worker that is being raided, by the attention word of the worker that queues: see `entered`. A request that a waiter
+//!   submits for itself is not shown to hungry workers.
+//!
+//! # The races
+//!
+//! *A submit against a cancel of the parent.* On the parent's own worker the two do not run at once: the fast way asks for no message and no mark, and
+//! a cancel that comes later finds the request in the private queue. On another thread the parent's owner links the child, and asks after
+//! that whether the parent is cancelled (`cancel/spread.rs`).
+//!
+//! *A push against the end of the runtime.* The push and the closing are exchanges of one word (E2, E3). If the closing is first, the entry is still the
+//! pusher's, which claims the request and ends it.
+//!
+//! *A message to an owner that goes.* The send is refused. From then on the list of children has a lock, and this thread links the child under it (N1).
 
 use std::ptr::{self, NonNull};
 
@@ -115,7 +149,7 @@ pub(crate) unsafe fn submit_for_look(header: NonNull<Header>) -> bool {
         // SAFETY: by contract; the entry's link is ours.
         unsafe {
             enter_family(header);
-            shelve(&shared, header);
+            push_or_end(&shared, header);
         }
     }
     submitted
@@ -328,7 +362,7 @@ pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>)
         }
     }
     // SAFETY: by contract.
-    unsafe { shelve(shared, header) };
+    unsafe { push_or_end(shared, header) };
 }
 
 /// The same, and nobody runs it meanwhile.
@@ -337,7 +371,7 @@ pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>)
 ///
 /// As [`push_root`].
 #[inline]
-unsafe fn shelve(shared: &Arc<Shared>, header: NonNull<Header>) {
+unsafe fn push_or_end(shared: &Arc<Shared>, header: NonNull<Header>) {
     // SAFETY: the link.
     let h = unsafe { header.as_ref() };
     if !shared.push_root(header) {

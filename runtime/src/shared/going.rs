@@ -1,4 +1,19 @@
 //! How coroutines that may go on reach their workers: one by itself, or many in one piece.
+//!
+//! # Who owns a coroutine on its way
+//!
+//! The thread that settles a wait owns the coroutine from that exchange on, until it pushes it into its worker's queue: it stands in no queue (K2), so its
+//! `link` is this thread's to write. After the push it may run, so nothing of it is touched any more.
+//!
+//! | from | to | by |
+//! |---|---|---|
+//! | a coroutine of the worker that settles | that worker's ready queue | [`WorkerRecord::make_all_ready`] |
+//! | coroutines of one other worker, one after the other | that worker's mailbox, by one exchange | [`Chain::send`] |
+//!
+//! # The race
+//!
+//! *Handing over against the end of the runtime.* A coroutine that was handed over may run and be the last, and the runtime may end before the waker has woken the
+//! worker, whose record it still touches. A worker of the same runtime is joined before that end. Any other thread is a *visitor*: the end waits for it (VI1).
 
 use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};

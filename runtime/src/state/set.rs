@@ -105,7 +105,7 @@ impl Core {
         true
     }
 
-    /// The wait is over.
+    /// The wait is over: the next end wakes nobody.
     pub fn leave(&self) {
         self.lock().waiter = None;
     }

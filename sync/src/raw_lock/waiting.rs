@@ -1,6 +1,30 @@
-//! A wait for a lock, in its steps: how a newcomer comes into the line, what becomes of one that was woken, and how one leaves.
+//! A wait for a lock, in its steps: how a newcomer comes into the line, what becomes of one that was woken, and how one leaves. The head of
+//! [`raw_lock`](super) says what they are, and why none is forgotten.
 //!
-//! The head of [`raw_lock`](super) says what they are, and why none is forgotten.
+//! # Steps
+//!
+//! ```text
+//!  prepare ──▶ Taken | Refused
+//!     │
+//!     └──▶ Park ──▶ woken ──▶ has the lock | refused: out of the queue
+//!            ▲        │
+//!            └── prepare_again: it has lost
+//! ```
+//!
+//! `prepare`, `prepare_again` and `woken` are ordinary calls; only the park between them is inlined into the public method, for the reason in
+//! [`forebear_context::switch`].
+//!
+//! # Who may touch what
+//!
+//! A [`Waiting`] lies in the waiter's frame, and does not move from the first `prepare` on.
+//!
+//! | field | written | read by others |
+//! |---|---|---|
+//! | `place` | when the waiter first stands in the queue; renewed with each later ticket, while it is in no queue | under the queue's lock while it stands there (L1); by the thread that has chosen it, until it has woken the waiter (L3) |
+//! | `wait` | before each wait begins | by a thread that holds the wait, as the target of its edge (C4) |
+//! | all else | by the waiter | never |
+//!
+//! Hence `place` is initialised wherever it is read: `woken`, `lost` and `prepare_again` come after the first stand.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;

@@ -1,4 +1,13 @@
 //! Making requests: the fast ways inside a request, and the slow one everywhere else.
+//!
+//! | function | where | word at birth | first visible to others |
+//! |---|---|---|---|
+//! | `spawn_small` | in a request on a worker | `SPAWNED`: queued, private, one handle, one link | when it stands in the private queue, to a raider |
+//! | `new_with` | in a request on a worker, which has no message and no mark to read | as the arena says: local to its owner, or `NEW` | when a handle is shared, or it is queued |
+//! | `spawn_outside` | anywhere else, or for another runtime | a root's: queued, one handle, one link; a child's: `NEW` | when it is pushed, or submitted |
+//!
+//! Before that moment its fields are plain stores (W8): no other thread has a count, or can find it by a list. `spawn_outside` is in
+//! three parts: only the one that writes the cell is compiled for each callable.
 
 use std::ptr::{self, NonNull};
 

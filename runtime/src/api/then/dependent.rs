@@ -1,4 +1,8 @@
 //! Makes dependents: a dependent's nodes, and what it does with its edges when they are closed.
+//!
+//! A node keeps a handle of its dependency without the type of its value ([`ErasedHandle`], [`Opaque`]). The type is known again in one place: the
+//! implementation of [`Get`] that was made together with the last node. It asks for the value of the edge at its `place` by the type with which that
+//! node was made; so the unsafe calls in it are sound if each constructor makes both of one `Request<A>`, as those here and in `then.rs` do.
 
 use std::marker::PhantomData;
 use std::panic::Location;

@@ -1,4 +1,18 @@
-//! The wait for a pool: spawns lanes, hands results on, sleeps, and stops. By the waiter alone.
+//! The wait for a pool: spawns lanes, hands results on, sleeps, and stops. All of it runs on the waiter's stack, inside one scope, whose jobs the
+//! lanes and the members are. So no way out of the wait leaves before all of them are over.
+//!
+//! # Order of a stop
+//!
+//! 1. The board is stopped: no member begins any more. Members that have begun are aborted by the thread that stops it.
+//! 2. Included requests are marked. Nothing is ended yet: the captures of one may wait for another.
+//! 3. Lanes are aborted. Then what is held, and what nobody gets, is taken out of the run, and what was held back is released.
+//! 4. The marks are carried out, and what was taken out is dropped.
+//! 5. The waiter sleeps until what has begun is over.
+//!
+//! # Lifetimes
+//!
+//! The board is shared with threads that outlive the wait, and leads to the run in this frame while the admission is open. The lifetime of that pointer
+//! is left out; `CloseOnDrop` closes the admission before the run goes, on every way out (HB1).
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{self, NonNull};

@@ -1,4 +1,8 @@
 //! The waits of a cycle, held: how it is made sure of, and how one of them is ended.
+//!
+//! A walk reads edges one by one, and what it has read may have changed by the time it is back at its start. So [`collect`] goes round once more and *holds* each
+//! wait before it reads where that leads. A held wait neither ends nor changes, hence a ring that closes stands as a whole at one moment. All
+//! are let go before one of them is ended, since a held wait does not end. If another thread has ended it meanwhile, nothing is left to do.
 
 use std::ptr::{self, NonNull};
 

@@ -1,4 +1,23 @@
 //! The depot: what the arenas of one runtime share, and what becomes of arenas whose threads are gone.
+//!
+//! # States of an arena
+//!
+//! | state | owner (M1) | `returns` |
+//! |---|---|---|
+//! | in use | the worker, or the foreign thread that has opened it | a list |
+//! | spare | the thread that pops it under the depot's lock | a list |
+//! | closed, for good | the holder of the lock `closed` | the mark |
+//!
+//! A foreign thread that exits makes its arena spare, or closes it if the runtime is over. The end of the runtime closes the spare arenas and those of the workers.
+//! The memory of all arenas goes with the depot, so a pointer to an arena is valid as long as the runtime's record.
+//!
+//! # The races
+//!
+//! *A thread that leaves against the end of the runtime.* Both take the depot's lock. Either the thread finds `closing` set, and closes its arena itself; or
+//! its arena is among the spare ones when [`close_spare`](Depot::close_spare) takes them out.
+//!
+//! *A close against its own last header.* The closer works off the returns, and the last of them would let the record go (M3). So the closer counts one cell more
+//! until it has finished.
 
 use std::ptr::NonNull;
 use std::sync::PoisonError;

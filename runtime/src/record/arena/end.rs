@@ -1,4 +1,26 @@
-//! The end of a header: see *The end of a header* in the head of [`super`].
+//! The end of a header: the functions behind *The end of a header* in the head of [`super`].
+//!
+//! | function | called by | owns |
+//! |---|---|---|
+//! | [`end()`] | the thread that brought both counts to 0 | the header alone (W4) |
+//! | [`end_child`] | the owner of the arena that the header was made and ran on | the arena (M1), and hence the parent's count of children (H1) |
+//! | `end_up` | `end_child`, for a parent whose last child has gone | the link of the children |
+//! | [`end_on`] | the owner of `here`, or the holder of the lock of the closed arenas | the header alone |
+//! | `travel` | any other thread | the header alone, until it is pushed |
+//! | [`take_place`] | the worker that is about to start a request whose parent is over | the header (W8); the parent has nothing but this child's link |
+//!
+//! # Order
+//!
+//! 1. The side block is dropped on the thread that brought the counts to 0: it holds what is the user's, and may be large, or hold a lock. Under the lock of
+//!    the closed arenas it is collected in a [`Late`] instead, and dropped after the lock is released.
+//! 2. The header leaves its parent's list of children, and its cell goes back to the arena.
+//! 3. The parent's count falls. The last child gives the parent's link back. If that was the parent's last count, step 1 begins for the parent: a loop.
+//!
+//! # The race
+//!
+//! *A push to an arena against its close.* Both are exchanges of `returns`. Either the closer takes the header with the list, or the pusher finds the mark,
+//! takes the lock, and is the owner of all closed arenas. After a push the header's new owner may end it, its arena and the runtime's record. So `travel`
+//! touches nothing after a push; and on the other way it has a count of the record before it takes the lock, which lies in the record.
 
 use std::cell::RefCell;
 use std::ptr::{self, NonNull};

@@ -1,5 +1,9 @@
 //! The table of functions through which locks, channels and waits call what a coroutine's stack belongs to: its request, its worker and
 //! its runtime. What parks and wakes the coroutine stands in [`super`].
+//!
+//! *By the table* in a safety note means: this table is given to contexts of coroutines only, by [`Coroutine::build`]. So the context lies in a
+//! coroutine, whose worker, with the runtime's record, outlives it (K1). Each function is called on the coroutine's own stack, hence on the thread of that
+//! worker, and may touch what is the worker's own. `name` alone is also called by a thread that holds the wait.
 
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};

@@ -1,4 +1,8 @@
-//! The steps of a worker that a thread of the user's drives; see [`crate::schedule::driver`].
+//! The steps of a worker that a thread of the user's drives. The head of [`crate::schedule::driver`] has the vocabulary, and invariants D1 to D4.
+//!
+//! All fields of [`Driver`] are touched by the thread that has the seat (D1), on any of the seat's stacks. The references that its getters give end before the
+//! next call, so no two of them are there at once. Coroutines of the seat are entered in one place, `carry_out_one`, which returns when no
+//! coroutine names another to be entered. `driving` is set meanwhile: a step inside a step does nothing.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};

@@ -1,4 +1,13 @@
 //! Roots in their order, under the lock of their shared queue.
+//!
+//! | entries | stand in | cost of a put |
+//! |---|---|---|
+//! | of one priority, that came in the order of their keys | a segment: a ring buffer | a look at the last |
+//! | that came behind one with a larger key | the heap of late comers | O(log n) |
+//! | that have a hint | [`Hinted`] | O(log n) |
+//!
+//! The best of the three is the best. Entries are pointers with a link (E1): what is taken out is the caller's. An entry whose request was claimed elsewhere
+//! stays until it is popped, or is taken out as stale.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
