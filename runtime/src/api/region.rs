@@ -151,7 +151,7 @@ impl<F: FnOnce() -> R, R> Callable<()> for Region<F, R> {
         let fiber = unsafe { &*frame.fiber };
         let Some(callable) = frame.callable.take() else { unreachable!("it is run once") };
         if let Some(region) = fiber.request() {
-            region.state.set(region.state.get() | REGION);
+            region.add_state(REGION);
         }
         let arena = fiber.arena.replace(frame.arena);
         let entered = fiber.entered.replace(frame.entered);

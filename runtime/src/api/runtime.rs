@@ -9,15 +9,17 @@ use forebear_pool::Engine;
 
 mod build;
 pub(crate) mod default;
+mod drive;
 mod finish;
 pub(crate) mod fork;
 mod laggards;
 mod late;
 pub(crate) mod running;
+mod shutdown_error;
 
 pub use self::build::{BuildError, RuntimeBuilder};
-pub use self::finish::{Laggard, ShutdownError};
 pub use self::late::LateEnd;
+pub use self::shutdown_error::{Laggard, ShutdownError};
 
 use self::build::MAX_WORKERS;
 use crate::api::dump::{self, Dump};

@@ -11,34 +11,28 @@
 //! look again.
 
 use std::fmt;
-use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use forebear_context::context::{Cause, Reason, in_request, unpark};
+use forebear_context::context::in_request;
 use forebear_context::error::internal::{Each, unwind_with};
 use forebear_context::error::{Cancelled, Error, TimeoutError};
 use forebear_context::shim::Arc;
-use forebear_context::source::Several;
 
 use crate::api::request::Request;
-use crate::cancel::{self, Marked};
-use crate::deadlock::cycle;
+use crate::cancel::Marked;
 use crate::foreign;
-use crate::record::fiber::{Fiber, LEFT_PARKED};
-use crate::record::header::Header;
 use crate::schedule::registration::{RegisterResult, Registration};
-use crate::shared::ending::Stage;
-use crate::shared::parked;
-use crate::shared::worker::{OnRecord, is_unwinding};
-use crate::shared::{OfRuntime, Shared};
 use crate::state::listener::Notice;
 use crate::state::set::{Core, SetPlace};
 use crate::state::word::FINISHED;
 
 mod all;
 mod arm;
+mod runtimes;
+mod waiting;
 
 pub use self::all::{wait_all, wait_first};
+use self::runtimes::MemberRuntimes;
 
 /// The notice of a member.
 struct Member {
@@ -95,51 +89,6 @@ pub struct RequestSet<T> {
     /// The number of the next member.
     next: usize,
     of: MemberRuntimes,
-}
-
-/// What runtimes the members that are waited for have been of. So a wait need not look at all members to know that none of their runtimes has
-/// given up.
-enum MemberRuntimes {
-    /// Each once.
-    Few(Vec<Arc<Shared>>),
-    /// More than are worth remembering.
-    Many,
-}
-
-/// So many runtimes of members are remembered.
-const FEW: usize = 16;
-
-impl MemberRuntimes {
-    fn note(&mut self, shared: &Shared) {
-        if let MemberRuntimes::Few(few) = self
-            && !few.iter().rev().any(|one| ptr::eq(&**one, shared))
-        {
-            match few.len() {
-                FEW => *self = MemberRuntimes::Many,
-                _ => few.push(shared.arc()),
-            }
-        }
-    }
-
-    /// Whether all have been of this one.
-    fn is_only(&self, shared: &Shared) -> bool {
-        matches!(self, MemberRuntimes::Few(few) if matches!(&few[..], [one] if ptr::eq(&**one, shared)))
-    }
-
-    /// Whether one of them may have given up.
-    fn may_have_given_up(&self) -> bool {
-        match self {
-            MemberRuntimes::Few(few) => few.iter().any(|one| one.ending.is(Stage::GivenUp)),
-            MemberRuntimes::Many => true,
-        }
-    }
-
-    /// The members of those that have given up are about to come out.
-    fn forget_given_up(&mut self) {
-        if let MemberRuntimes::Few(few) = self {
-            few.retain(|one| !one.ending.is(Stage::GivenUp));
-        }
-    }
 }
 
 enum SetSlot<T> {
@@ -336,131 +285,6 @@ impl<T> RequestSet<T> {
         self.next_within(Some(timeout))
     }
 
-    fn next_within(
-        &mut self,
-        timeout: Option<Duration>,
-    ) -> Result<Option<(usize, Request<T>)>, TimeoutError> {
-        let Some(fiber) = foreign::fiber() else { return Err(TimeoutError::Cancelled) };
-        if cancel::refuses(fiber) {
-            return Err(TimeoutError::Cancelled);
-        }
-        let mut deadline = None;
-        loop {
-            if let Some(next) = self.try_next() {
-                return Ok(Some(next));
-            }
-            if self.is_empty() {
-                return Ok(None);
-            }
-            if timeout == Some(Duration::ZERO) {
-                return Err(TimeoutError::TimedOut);
-            }
-            let context = fiber.context();
-            context.about_to_wait("RequestSet");
-            if let (None, Some(timeout)) = (deadline, timeout) {
-                deadline = Some(context.deadline(timeout));
-            }
-            match self.park(fiber, deadline.flatten()) {
-                Cause::TimedOut if self.core.is_empty() => return Err(TimeoutError::TimedOut),
-                Cause::Cancelled => {
-                    cancel::read_messages(fiber);
-                    if cancel::is_cancelled_here(fiber) && !is_unwinding(fiber) {
-                        return Err(TimeoutError::Cancelled);
-                    }
-                    self.find_given_up();
-                }
-                Cause::Circular => self.find_circular(),
-                _ => {}
-            }
-        }
-    }
-
-    /// Waits for the next end.
-    fn park(&mut self, fiber: &Fiber, deadline: Option<std::time::Instant>) -> Cause {
-        let context = fiber.context();
-        // SAFETY: it is called with the slots, which stay as they are until the wait is over.
-        let several = unsafe { Several::new(NonNull::from(&mut self.slots).cast(), each_request::<T>) };
-        // SAFETY: C2: this is the context's own stack; C4: `several` stays in this frame, and nothing unwinds before the wait is parked or
-        // taken back.
-        let ticket = unsafe { context.begin(Reason::Select, ptr::from_ref(&several).cast_mut().cast()) };
-        // SAFETY: RS1: it leaves below.
-        if !unsafe { self.core.stand(context, ticket, Cause::Woken) } {
-            // SAFETY: C2: begun just now, and not parked; nobody has the ticket.
-            unsafe { context.abandon(ticket) };
-            return Cause::Woken;
-        }
-        let outside = self.enter_from_outside(fiber);
-        if outside && self.has_given_up() {
-            // SAFETY: C1: the calling context, which parks next.
-            unsafe { unpark(NonNull::from(context), ticket, Cause::Cancelled) };
-        }
-        if deadline.is_none() {
-            // SAFETY: on the context's own stack, before it parks; the slots stay as they are.
-            unsafe { cycle::bind_to_any(fiber, ticket, &several) };
-        }
-        // SAFETY: on the context's own stack, after `begin`.
-        let cause = unsafe { context.park_until(ticket, deadline) };
-        self.core.leave();
-        if outside {
-            parked::leave(context);
-        }
-        cause
-    }
-
-    /// Who waits by `fiber` is listed with those who wait from outside, if it is one of them.
-    fn enter_from_outside(&self, fiber: &Fiber) -> bool {
-        let inside = fiber.worker_record().is_some_and(|worker| self.of.is_only(worker.shared()));
-        if inside {
-            return false;
-        }
-        if fiber.has_worker() {
-            fiber.left.set(fiber.left.get() | LEFT_PARKED);
-        }
-        // Only the wait for a single request is ended there.
-        let _ = parked::enter(fiber);
-        true
-    }
-
-    /// Whether a runtime of a member that has not been told has given up.
-    fn has_given_up(&self) -> bool {
-        if !self.of.may_have_given_up() {
-            return false;
-        }
-        self.slots.iter().any(
-            |slot| matches!(slot, SetSlot::Taken(entry) if !entry.told && is_given_up(entry.request.header())),
-        )
-    }
-
-    /// Such members come out.
-    #[cold]
-    fn find_given_up(&mut self) {
-        self.of.forget_given_up();
-        for (slot, entry) in self.slots.iter_mut().enumerate() {
-            if let SetSlot::Taken(entry) = entry
-                && !entry.told
-                && is_given_up(entry.request.header())
-            {
-                entry.told = true;
-                self.core.tell(SetPlace { slot, number: entry.number });
-            }
-        }
-    }
-
-    /// No member can end before this wait does, and no wait for a request among those that lead back here could be told so: one comes out.
-    #[cold]
-    fn find_circular(&mut self) {
-        let open = self.slots.iter_mut().enumerate().find_map(|(slot, entry)| match entry {
-            SetSlot::Taken(entry) if !entry.told && !entry.request.header().word().load().is_terminal() => {
-                Some((slot, entry))
-            }
-            _ => None,
-        });
-        if let Some((slot, entry)) = open {
-            entry.told = true;
-            self.core.tell(SetPlace { slot, number: entry.number });
-        }
-    }
-
     /// Cancels all that are left, each as by [`Request::cancel`], which spares what others want.
     ///
     /// ```
@@ -486,31 +310,6 @@ impl<T> RequestSet<T> {
             }
         }
         marked.carry_out();
-    }
-}
-
-fn is_given_up(h: &Header) -> bool {
-    // SAFETY: M3; a ready value has no runtime.
-    let arena = unsafe { h.arena.get().as_ref() };
-    arena.is_some_and(|arena| arena.shared().ending.is(Stage::GivenUp)) && !h.word().load().is_terminal()
-}
-
-/// # Safety
-///
-/// `row` is the slots of a set of this type, and nobody else touches them meanwhile.
-unsafe fn each_request<T>(row: NonNull<()>, with: &mut dyn FnMut(NonNull<()>)) {
-    // SAFETY: by contract.
-    each_member(unsafe { row.cast::<Vec<SetSlot<T>>>().as_ref() }, with);
-}
-
-/// Calls `with` with each request that has a listener.
-fn each_member<T>(slots: &[SetSlot<T>], with: &mut dyn FnMut(NonNull<()>)) {
-    for slot in slots {
-        if let SetSlot::Taken(entry) = slot
-            && entry.registration.listener().is_some()
-        {
-            with(entry.request.header_ptr().cast());
-        }
     }
 }
 

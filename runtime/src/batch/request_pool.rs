@@ -377,8 +377,8 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// may be idle until the caller takes a result: allow for a few more. `f` may wait. After a pool is
     /// stopped it delivers no more values.
     ///
-    /// A thread that is no request is woken for several results at a time if they arrive fast. It then has each some 50 µs
-    /// late at most.
+    /// A thread that is no request is woken for several results at a time if they arrive fast. Each of them is then delivered at most
+    /// some 50 µs late.
     ///
     /// # Errors
     ///
@@ -386,8 +386,8 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     ///
     /// # Panics
     ///
-    /// As `wait`. With the panic of `f`; the rest is aborted, with
-    /// [`ScopeUnwound`](crate::CancelReason::ScopeUnwound), and waited for first.
+    /// As `wait`. A panic of `f` continues after the rest was aborted, with
+    /// [`ScopeUnwound`](crate::CancelReason::ScopeUnwound), and waited for.
     ///
     /// ```
     /// use forebear::RequestPool;

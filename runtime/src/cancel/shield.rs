@@ -91,7 +91,7 @@ pub fn shield<R>(f: impl FnOnce() -> R) -> R {
     let result = catch_unwind(AssertUnwindSafe(f));
     top.word().unshield(true);
     // Marked within, or before and not delivered by then.
-    if cancel::is_cancelled(top) && top.state.get() & DELIVERED == 0 {
+    if cancel::is_cancelled(top) && !top.has_state(DELIVERED) {
         // SAFETY: it runs here.
         unsafe { cancel::deliver(NonNull::from(top)) };
     }

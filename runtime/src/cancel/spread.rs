@@ -1,5 +1,38 @@
-//! One spreading: how a cancel goes on from a request to what descends from it, by the owner of one arena. See the head of
-//! [`super`].
+//! One spreading: how a cancel goes on from a request to its descendants. The head of [`super`] has the steps before and after.
+//!
+//! # Vocabulary
+//!
+//! * **owned** spreading ([`Spread::on`]): by the owner of an arena. It delivers the marks of what runs there, and walks the private queue and
+//!   the lists of children.
+//! * spreading **beside** an arena ([`Spread::beside`]): by another thread. It asks requests and sends messages; it walks a list only under the lock
+//!   of an arena that has no owner.
+//! * **to ask** a child: one exchange of its word, which marks it, claims it, or spares it.
+//!
+//! # Steps
+//!
+//! [`Spread::from`] takes one request that is cancelled, or is over and passes its parent's cancel on. It delivers the mark, then asks all children.
+//! The answer says what follows ([`Spread::follow`]):
+//!
+//! | the child | goes to | emptied by |
+//! |---|---|---|
+//! | was claimed by this exchange, unstarted | `ended`, with the runner's link | [`Spread::put_aside`]: the worker's loop, a driver, or this thread outside of its wait |
+//! | started on this arena, or is over | `work` | the loop of [`Spread::from`] |
+//! | started on another arena | a message to its owner | the owner, in a spreading of its own |
+//! | started on an arena that nobody owns any more | `left` | this thread, under the lock of the lists |
+//! | is an arm, or was found under the lock of a list | `held` too: a link keeps it | [`Spread::put_aside`] |
+//!
+//! There is no recursion, so descendants may be of any depth. No user code runs: the worker may be about to leave the stack that it is on.
+//!
+//! # Reasons
+//!
+//! A child is told that its parent was cancelled, or what the cancel of an ancestor that is over means for it. For the jobs of a
+//! stopped scope `reason` is told instead; else a runtime that is shut down tells `Shutdown`.
+//!
+//! # The race
+//!
+//! *Asking against a claim.* Mark and claim are exchanges of one word. If the claim is first, the claimer may not have written `ran_on` yet, so
+//! it is not known which owner has to deliver the mark. Then each worker gets a message. The one that runs the request finds `ran_on`
+//! written when it reads the message, since it wrote that itself; the others drop theirs.
 
 use std::ptr::{self, NonNull};
 
@@ -172,8 +205,8 @@ impl<'a> Spread<'a> {
         if !is_cancelled(h) {
             return false;
         }
-        if h.state.get() & DELIVERED == 0 {
-            h.state.set(h.state.get() | DELIVERED);
+        if !h.has_state(DELIVERED) {
+            h.add_state(DELIVERED);
             if let Some(worker) = self.worker {
                 worker.count_marked(1);
             }
@@ -224,7 +257,7 @@ impl<'a> Spread<'a> {
     fn children_of(&mut self, (header, told): Next) {
         // SAFETY: as in `from`.
         let parent = unsafe { header.as_ref() };
-        if parent.children.get() == 0 {
+        if !parent.has_children() {
             return;
         }
         self.look_below(parent, told);
@@ -268,7 +301,7 @@ impl<'a> Spread<'a> {
         loop {
             // SAFETY: P2, P3.
             let Some(child) = (unsafe { at.as_ref() }) else { return };
-            at = child.prev.get();
+            at = child.prev_listed();
             if !ptr::eq(child.lineage.parent(), &parent.lineage) {
                 if !PrivateQueue::is_among(child, parent) {
                     return;

@@ -158,7 +158,7 @@ impl Spread<'_> {
         let mut at = worker.list.front();
         while let Some(listed) = at {
             // SAFETY: P2.
-            at = unsafe { listed.next.load(Ordering::Relaxed).as_ref() };
+            at = unsafe { listed.next_listed().as_ref() };
             if !is_sheltered(listed) {
                 self.refuse_private(worker, listed);
             }

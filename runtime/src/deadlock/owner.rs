@@ -50,7 +50,7 @@ pub(crate) fn shares_worker(fiber: &Fiber, holder: NonNull<Context>) -> bool {
 pub(crate) fn requester(fiber: &Fiber) -> Option<&Header> {
     let mut at = fiber.request().map(Header::identity);
     while let Some(h) = at
-        && h.state.get() & REGION != 0
+        && h.has_state(REGION)
     {
         // SAFETY: a region runs on its caller's stack: what is below it there is not over.
         at = unsafe { h.lender.get().as_ref() }.map(Header::identity);

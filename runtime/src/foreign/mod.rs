@@ -132,7 +132,7 @@ pub(crate) fn settle_arenas() {
 /// The same after a request that the thread has run itself. All classes of cells are looked through only if something was made there, if many
 /// cells of the request's class lie free in `arena`, or now and then; and the thread's other arenas no more often.
 pub(crate) fn settle_arenas_after(h: &Header, arena: &Arena) {
-    let many = h.next_rank.get() != 0 || arena.has_spare_of(h.memory_class.get());
+    let many = h.made_children() || arena.has_spare_of(h.memory_class());
     let counts = |foreign: &Foreign| {
         let unlooked = foreign.unlooked.get() + 1;
         let counts = unlooked < arena::KEPT && foreign.has_nothing_late();

@@ -38,7 +38,7 @@ pub(crate) struct Above {
     pub owns: fn(*const Arena) -> bool,
     /// Keeps the block for later if nothing of the user's may run on this fiber, which is current; else answers it.
     pub keep_for_later: fn(&Fiber, Box<Side>) -> Option<Box<Side>>,
-    /// Takes back the deadline of a request of the arena's: see [`disarm_due`](crate::time::deadlines::Deadlines::disarm_due).
+    /// Takes back the deadline of a request of the arena's: see [`disarm_due`](crate::shared::deadlines::Deadlines::disarm_due).
     pub disarm_due: fn(&Arena, NonNull<Header>, &Due) -> bool,
     /// [`limit_comes`](crate::cancel::limit_comes).
     pub limit_comes: unsafe fn(NonNull<Header>),

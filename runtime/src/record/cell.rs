@@ -18,7 +18,8 @@ use forebear_context::lineage::Lineage;
 
 use crate::record::arena::{self, Arena};
 use crate::record::fiber::PublishedPtr;
-use crate::record::header::{Header, HeaderPlace, NoValue, VTable};
+use crate::record::header::{Header, HeaderPlace, VTable};
+use crate::record::no_value::NoValue;
 use crate::record::report;
 use crate::record::scope_core::ScopeCore;
 use crate::record::side::SideSlot;

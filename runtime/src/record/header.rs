@@ -18,6 +18,11 @@
 //! | `next`, `prev`, `place` | the owner of the list it stands in: of `arena`, but for the injector's inbox; raiders read the first and the last ([`crate::state::raid`]) |
 //! | `waiters` | holder of the word's lock bit; the finisher from terminal on (W3) |
 //! | `side` | [`crate::state::slot`] |
+//! | `vtable`, `memory_class`, `flags`, `need_pages`, `scope` | written at birth |
+//! | `has_value` | the claimer; then the holder of the last handle (W2) |
+//!
+//! The layers above reach the parts that are for the owner of a list or of a family alone (`next`, `prev`, `children`, `last_child`, `next_rank`, `state`), and those that are for
+//! the maker, by methods that say so. Decision 0102 says why the header is not split into records.
 //!
 //! # Invariants
 //!
@@ -31,70 +36,25 @@
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use std::any::TypeId;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
 use forebear_context::context::WaitQueue;
-use forebear_context::error::internal::{drop_contained, payload_into_error};
-use forebear_context::error::{CancelReason, Error, Failure, WaitError};
+use forebear_context::error::Failure;
 use forebear_context::lineage::Lineage;
 
 use crate::record::arena::Arena;
-use crate::record::drop_queue::PutOff;
 use crate::record::fiber::{self, Fiber, PublishedPtr};
+use crate::record::no_value::NoValue;
 use crate::record::scope_core::ScopeCore;
 use crate::record::side::{self, Side, SideSlot};
 use crate::state::due::Due;
 pub(crate) use crate::state::raid::HeaderPlace;
-use crate::state::raid::{Placed, PrivateEntry};
+use crate::state::raid::Placed;
 use crate::state::word::{COMPLETING, FINISHED, LocalState, LocalStep, Word};
 
-/// How the callable ended, if not with a value.
-pub(crate) enum NoValue {
-    /// A `try_` form returned an error.
-    Error(forebear_context::error::Error),
-    /// It panicked.
-    Panic(Box<dyn std::any::Any + Send>),
-}
-
-impl NoValue {
-    /// Why the target was cancelled, if it is the answer to a wait for such a one, or was caused by one.
-    pub(crate) fn target_cancelled(&self) -> Option<CancelReason> {
-        let NoValue::Error(error) = self else { return None };
-        let find = |error: &Error| {
-            error.chain().find_map(|link| match link.downcast_ref() {
-                Some(WaitError::TargetCancelled(reason)) => Some(*reason),
-                _ => None,
-            })
-        };
-        ask(error, find).ok().flatten()
-    }
-
-    /// The same with an error that travelled as an unwind for what it is; and whether it means a cancellation.
-    pub(crate) fn looked_into(self) -> (NoValue, bool) {
-        let ending = match self {
-            NoValue::Panic(payload) => match payload_into_error(payload) {
-                Ok(error) => NoValue::Error(error),
-                Err(payload) => NoValue::Panic(payload),
-            },
-            error => error,
-        };
-        let NoValue::Error(error) = ending else { return (ending, false) };
-        match ask(&error, Error::is_cancelled) {
-            Ok(of_cancel) => (NoValue::Error(error), of_cancel),
-            Err(payload) => {
-                drop_contained(error);
-                (NoValue::Panic(payload), false)
-            }
-        }
-    }
-}
-
-/// Asks an error something that takes a look at what it was caused by: a method of the user's, which may panic.
-fn ask<'a, R>(error: &'a Error, what: impl FnOnce(&'a Error) -> R) -> std::thread::Result<R> {
-    catch_unwind(AssertUnwindSafe(|| what(error)))
-}
+mod family;
+mod links;
 
 /// What is specific to a request's types.
 pub(crate) struct VTable {
@@ -137,35 +97,35 @@ pub(crate) struct Header {
     /// To be had by [`Header::word`]; bare by who knows what a local request is ([`crate::state::word`]).
     pub bare: Word,
     pub vtable: &'static VTable,
-    pub memory_class: Cell<u8>,
-    pub flags: Cell<u8>,
+    pub(in crate::record) memory_class: Cell<u8>,
+    pub(in crate::record) flags: Cell<u8>,
     /// The stack it is guaranteed, in pages of 4 KiB.
-    pub need_pages: Cell<u16>,
-    pub children: Cell<u32>,
+    pub(in crate::record) need_pages: Cell<u16>,
+    pub(in crate::record) children: Cell<u32>,
     /// Its last field begins as zero.
     pub lineage: Lineage,
     pub ran_on: AtomicPtr<Arena>,
     pub fiber: AtomicPtr<Fiber>,
-    pub last_child: Cell<*const Header>,
+    pub(in crate::record) last_child: Cell<*const Header>,
     pub waiters: WaitQueue,
-    pub side: SideSlot,
+    pub(in crate::record) side: SideSlot,
     /// The request below it on the same stack, if it runs on a stack that was lent.
     pub lender: PublishedPtr,
     pub scope: Cell<*const ScopeCore>,
     pub arena: Cell<*const Arena>,
     /// As `prev`, without a meaning while `place` is `Nowhere`, unless it is on its way through the injector's inbox: then there stands what
     /// the cell's former header has left, or null.
-    pub next: AtomicPtr<Header>,
-    pub prev: Cell<*const Header>,
+    pub(in crate::record) next: AtomicPtr<Header>,
+    pub(in crate::record) prev: Cell<*const Header>,
     pub place: Placed,
     /// What has become of it, while the word does not say.
     pub local: LocalState,
     pub has_value: Cell<bool>,
     /// What its worker has done about it: [`SETTLED`], [`DELIVERED`], [`KNOWN`], [`FAMILY`], [`SCATTERED`].
-    pub state: Cell<u8>,
+    pub(in crate::record) state: Cell<u8>,
     /// Apart from `children`: both are counted up at a birth, which the compiler would do in one access of eight bytes, and
     /// an end counts one down; the next birth would have to wait for that store.
-    pub next_rank: Cell<u32>,
+    pub(in crate::record) next_rank: Cell<u32>,
 }
 
 /// Flag: it must not run on a waiter's stack.
@@ -201,27 +161,6 @@ pub(crate) const FAMILY: u8 = 8;
 pub(crate) const SCATTERED: u8 = 32;
 /// State: it is a region of the request below it on its stack ([`crate::api::region`]), and runs.
 pub(crate) const REGION: u8 = 16;
-
-impl PrivateEntry for Header {
-    fn place(&self) -> &Placed {
-        &self.place
-    }
-
-    fn next(&self) -> &AtomicPtr<Header> {
-        &self.next
-    }
-}
-
-// SAFETY: the link of a list of returns, which a claimed request that was put off stands in no other of (M2).
-unsafe impl PutOff for Header {
-    fn next_put_off(&self) -> *mut Header {
-        self.next_return()
-    }
-
-    fn set_next_put_off(&self, next: *mut Header) {
-        self.set_next_return(next);
-    }
-}
 
 /// A queued request costs no more than this, its closure aside.
 #[cfg(not(shuttle))]
@@ -289,31 +228,6 @@ impl Header {
     #[inline(always)]
     pub(crate) fn is_done_locally(&self) -> bool {
         self.bare.is_local() && self.local.is(LocalStep::Done) && self.is_kept_here()
-    }
-
-    /// Whether it left a link to its children. By the owner of `ran_on`, as what follows.
-    #[inline(always)]
-    pub(crate) fn has_family(&self) -> bool {
-        self.state.get() & FAMILY != 0
-    }
-
-    /// Says whether it does, and answers whether it did.
-    #[inline(always)]
-    pub(crate) fn set_family(&self, family: bool) -> bool {
-        let state = self.state.get();
-        self.state.set(if family { state | FAMILY } else { state & !FAMILY });
-        state & FAMILY != 0
-    }
-
-    /// Says that its children in the private queue may stand apart. By the owner of `ran_on`, as what follows.
-    pub(crate) fn scatter(&self) {
-        self.state.set(self.state.get() | SCATTERED);
-    }
-
-    /// Whether they may.
-    #[inline(always)]
-    pub(crate) fn is_scattered(&self) -> bool {
-        self.state.get() & SCATTERED != 0
     }
 
     /// Whether `flag` was set at birth.
@@ -386,18 +300,6 @@ impl Header {
         this
     }
 
-    /// The next in a list of returns, or of drops put off; `next` and `prev` are its family's until it has returned.
-    #[inline(always)]
-    pub(crate) fn next_return(&self) -> *mut Header {
-        self.fiber.load(Ordering::Relaxed).cast()
-    }
-
-    /// Links it into a list of returns. By the thread that alone knows it.
-    #[inline(always)]
-    pub(crate) fn set_next_return(&self, next: *mut Header) {
-        self.fiber.store(next.cast(), Ordering::Relaxed);
-    }
-
     /// The parent's header, if any. It is there (H1).
     #[inline(always)]
     pub(crate) fn parent(&self) -> Option<&Header> {
@@ -419,6 +321,29 @@ impl Header {
     /// The side block, made if need be.
     pub(crate) fn side_or_new(&self) -> &Side {
         self.side.get_or_make(side::new)
+    }
+
+    /// Gives it a side block. By its maker, before anybody else knows it.
+    pub(crate) fn put_side(&self, side: Box<Side>) {
+        self.side.put(side);
+    }
+
+    /// The same if it has none, and the block.
+    #[inline]
+    pub(crate) fn put_first_side(&self, side: Box<Side>) -> &Side {
+        self.side.put_first(side)
+    }
+
+    /// Says what is special about it. By its maker, before anybody else knows it.
+    #[inline(always)]
+    pub(crate) fn set_flags(&self, flags: u8) {
+        self.flags.set(flags);
+    }
+
+    /// The class of its memory.
+    #[inline(always)]
+    pub(crate) fn memory_class(&self) -> u8 {
+        self.memory_class.get()
     }
 
     /// Where the value lies.

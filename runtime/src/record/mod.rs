@@ -18,6 +18,7 @@ pub(crate) mod header;
 pub(crate) mod hooks;
 pub(crate) mod message;
 pub(crate) mod no_suspend;
+pub(crate) mod no_value;
 pub(crate) mod private_queue;
 pub(crate) mod put_aside;
 pub(crate) mod readers;

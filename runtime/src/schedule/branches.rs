@@ -57,7 +57,7 @@ pub(crate) unsafe fn make_node(
     // SAFETY: just made.
     let h = unsafe { node.as_ref() };
     let sheltered = h.parent().is_some_and(|maker| maker.identity().bare.load().has(SHIELDED));
-    h.flags.set(if sheltered { ARM | SHELTERED } else { ARM });
+    h.set_flags(if sheltered { ARM | SHELTERED } else { ARM });
     children::link(h);
     branch.node.set(node.as_ptr());
     (key, node)

@@ -58,7 +58,8 @@ use crate::record::arena;
 use crate::record::cell;
 use crate::record::children;
 use crate::record::fiber::{self, Fiber};
-use crate::record::header::{DELIVERED, Header, LIMITED, NoValue};
+use crate::record::header::{DELIVERED, Header, LIMITED};
+use crate::record::no_value::NoValue;
 use crate::record::report;
 use crate::record::scope_core::ScopeCore;
 use crate::schedule::callbacks;
@@ -84,7 +85,7 @@ pub(super) unsafe fn end_sole(fiber: &Fiber, header: NonNull<Header>) {
         // SAFETY: W2: there is no handle.
         unsafe { cell::drop_value_contained(header) };
         // What its destructor did may have let others know, or suspended, so that its family was looked at.
-        sole = h.bare.is_popped_sole() && h.children.get() == 0;
+        sole = h.bare.is_popped_sole() && !h.has_children();
     }
     if let (Some(worker), true) = (fiber.worker(), sole) {
         // SAFETY: W8 still: value and header are ours alone, and so is the arena.
@@ -107,7 +108,7 @@ pub(super) unsafe fn end_sole(fiber: &Fiber, header: NonNull<Header>) {
 pub(crate) unsafe fn finish(header: NonNull<Header>, runner_link: bool) {
     // SAFETY: W1.
     let h = unsafe { header.as_ref() };
-    if h.children.get() == 0 && h.state.get() & DELIVERED == 0 {
+    if !h.has_children() && !h.has_state(DELIVERED) {
         // SAFETY: M3; what has come here locally runs on the arena it was made on.
         if h.bare.is_local() && unsafe { h.advance_local(&*h.arena.get(), LocalStep::Done) } {
             // No job of a scope's: those are spawned.
@@ -279,7 +280,7 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
 #[cold]
 fn keeps_for_family(h: &Header, due: &Due) -> bool {
     let nearest = || h.parent().and_then(Header::deadline).is_none_or(|above| due.at() < above);
-    let has_family = h.children.get() != 0 && nearest();
+    let has_family = h.has_children() && nearest();
     due.ends(has_family);
     has_family
 }
@@ -305,13 +306,12 @@ fn end_due(h: &Header, due: &Due, has_family: bool) -> bool {
 unsafe fn before_end(header: NonNull<Header>, life: u64) {
     // SAFETY: W1.
     let h = unsafe { header.as_ref() };
-    if h.state.get() & DELIVERED != 0 {
-        h.state.set(h.state.get() & !DELIVERED);
-        if let Some(worker) = fiber::get().and_then(Fiber::worker) {
-            worker.count_marked(-1);
-        }
+    if h.take_state(DELIVERED)
+        && let Some(worker) = fiber::get().and_then(Fiber::worker)
+    {
+        worker.count_marked(-1);
     }
-    if h.children.get() == 0 {
+    if !h.has_children() {
         return;
     }
     if !h.set_family(true) {

@@ -82,7 +82,7 @@ unsafe fn execute(fiber: &Fiber, header: NonNull<Header>, runner_link: bool) {
                 h.has_value.set(true);
                 if runner_link
                     && h.bare.is_popped_sole()
-                    && h.children.get() == 0
+                    && !h.has_children()
                     && ptr::eq(h.arena.get(), fiber.arena.get())
                 {
                     end_sole(fiber, header);

@@ -1,5 +1,19 @@
 //! What the threads share that drive a runtime without workers: its seats, its guests, and what is put aside for them. How they drive it, and
 //! invariants D1 to D4, are in the head of `schedule/driver.rs`.
+//!
+//! # Who may touch what
+//!
+//! | field | who, when |
+//! |---|---|
+//! | `seed`, `clock` | written when the record is made |
+//! | `seats` | any thread, under the lock. The context in `taken` or `waiting` is valid while it stands there (D3), so it is nudged under the same lock |
+//! | `guests` | a thread that runs a request directly counts itself, by [`Guest`]; a driver reads it before it says that nothing can go on |
+//! | `aside` | any thread adds claimed requests, under the lock; a driver takes them out and ends them |
+//!
+//! # The race
+//!
+//! *A driver that is about to block against the last thread that could go on.* The driver looks whether there is another thread, and then blocks. A thread that
+//! gives its seat back, or is a guest no longer, changes that first and nudges the drivers afterwards. A nudge before the sleep keeps the driver from sleeping.
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
@@ -75,6 +89,11 @@ impl Driven {
     /// What time it is on the clock that drivers move, if there is one.
     pub(crate) fn virtual_now(&self) -> Option<Instant> {
         self.clock.as_ref().map(Clock::now)
+    }
+
+    /// The clock that drivers move, if there is one.
+    pub(crate) fn virtual_clock(&self) -> Option<&ManualClock> {
+        self.clock.as_ref()
     }
 
     /// How many seats there are.
@@ -185,13 +204,6 @@ impl Driven {
         drop(seats);
         // SAFETY: by contract. It does not block.
         !context.is_waiting() && unsafe { ForeignContext::block(context, deadline) }
-    }
-
-    /// Moves a virtual clock to the next deadline; false if there is neither.
-    pub(crate) fn pass_time(&self, shared: &Shared) -> bool {
-        let (Some(clock), Some(at)) = (&self.clock, shared.deadlines.next()) else { return false };
-        clock.set(at);
-        true
     }
 
     /// A deadline is there that was not before. A virtual clock is moved by the driver, which may be asleep.

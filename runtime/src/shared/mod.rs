@@ -11,13 +11,14 @@ use std::sync::{OnceLock, Weak};
 use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
-use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use forebear_context::shim::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use forebear_pool::Signals;
 
 use crate::record::arena::{Arena, Depot};
 use crate::record::header::Header;
 use crate::record::hooks::Hooks;
 use crate::record::runtime::{Counts, RuntimeRecord};
+use crate::shared::deadlines::Deadlines;
 use crate::shared::driven::Driven;
 use crate::shared::ending::Ending;
 use crate::shared::futures::Futures;
@@ -28,12 +29,11 @@ use crate::shared::worker::WorkerRecord;
 use crate::shared::workers::{WorkerRecords, Workers};
 use crate::stack::Class;
 use crate::stack::slab::Slab;
-use crate::state::attention::{LIMITS, OLDER};
-use crate::state::due::Due;
-use crate::state::shared_queue::{Hint, Injector, Pushed, QueueEntry};
+use crate::state::attention::OLDER;
+use crate::state::shared_queue::{Injector, Pushed};
 use crate::state::visits::Visits;
-use crate::time::deadlines::{Deadlines, Time};
 
+pub(crate) mod deadlines;
 pub(crate) mod driven;
 pub(crate) mod ending;
 pub(crate) mod futures;
@@ -101,25 +101,6 @@ pub(crate) struct Shared {
     pub handle: OnceLock<Weak<dyn Any + Send + Sync>>,
 }
 
-// SAFETY: the link is `next`, which is the shared queue's while the header is on its way through the inbox (H3); the root key
-// does not change once the header is shared (LN2).
-unsafe impl QueueEntry for Header {
-    #[inline(always)]
-    fn link(&self) -> &AtomicPtr<Header> {
-        &self.next
-    }
-
-    #[inline(always)]
-    fn key(&self) -> u64 {
-        self.lineage.key()
-    }
-
-    #[inline(always)]
-    fn hint(&self) -> Option<&Hint> {
-        if self.is_hinted() { self.side().map(|side| &side.hint) } else { None }
-    }
-}
-
 /// What a runtime is made with.
 pub(crate) struct Settings {
     pub name: String,
@@ -131,8 +112,7 @@ pub(crate) struct Settings {
     pub late_end: LateEnd,
     pub foreign_direct: bool,
     pub hooks: Hooks,
-    /// What deadlines and time-outs go by.
-    pub time: Time,
+    pub deadlines: Deadlines,
     pub driven: Option<Driven>,
     pub calls: Calls,
 }
@@ -162,12 +142,7 @@ impl Shared {
                 is_driven,
                 counts: Counts { take: take_count, give_back: give_back_count },
             },
-            deadlines: Deadlines::new(
-                settings.time,
-                &settings.name,
-                settings.workers,
-                settings.driven.is_none(),
-            ),
+            deadlines: settings.deadlines,
             name: settings.name,
             ending: Ending::new(if settings.driven.is_some() { 0 } else { settings.workers }),
             born: Generation::now(),
@@ -219,29 +194,6 @@ impl Shared {
         match &self.driven {
             None => self.signals.wake(index),
             Some(driven) => driven.nudge(index),
-        }
-    }
-
-    /// Has the deadline of a request come when it is time. (If a worker keeps it, the time is kept by threads.) By its maker before anybody else knows it, or by its finisher.
-    ///
-    /// # Safety
-    ///
-    /// The caller has a count of the request, and a link which it gives away (T4).
-    #[inline]
-    pub(crate) unsafe fn arm_due(&self, header: NonNull<Header>, due: &Due) {
-        let all = || self.worker_records().iter().for_each(|worker| worker.post.attention.insist(LIMITS));
-        // SAFETY: by contract.
-        if !unsafe { self.deadlines.arm_due(header, due, all) } {
-            self.deadline_came();
-        }
-    }
-
-    /// A request has been armed, perhaps by a thread that does not keep the time: the timekeeper has to read anew how long it may sleep.
-    pub(crate) fn deadline_came(&self) {
-        match &self.driven {
-            Some(driven) => driven.deadline_came(),
-            None if self.deadlines.is_unattended() => _ = self.signals.notify_any(),
-            None => {}
         }
     }
 

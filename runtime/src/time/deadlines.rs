@@ -2,7 +2,7 @@
 //!
 //! # Vocabulary
 //!
-//! * **entry**: an instant and what is due then: a wait to be ended with [`Cause::TimedOut`], or a request to be aborted, since its own
+//! * **entry**: an instant and what is due then: a wait to be ended with [`TimedOut`](forebear_context::context::Cause::TimedOut), or a request to be aborted, since its own
 //!   deadline has come or a timer of its has expired ([`crate::api::expiry`]).
 //! * **arm**, **disarm**: to put an entry in, to take it back.
 //! * **fire**: to take what is due out and do it. Never runs user code.
@@ -84,37 +84,30 @@
 
 use std::any::TypeId;
 use std::fmt;
-use std::ptr::{self, NonNull};
 use std::sync::Weak;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use forebear_context::clock::{Clock, MonotonicClock, deadline_after};
-use forebear_context::context::{Alarm, Cause, Context, Ticket};
+use forebear_context::clock::{Clock, MonotonicClock};
 use forebear_context::shim::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use forebear_context::shim::{Arc, Mutex, time};
 
-use crate::record::fiber::{self, Fiber};
-use crate::record::header::Header;
-use crate::shared::driven::Driven;
-use crate::shared::worker::{OnRecord, WorkerRecord};
-use crate::stack::coroutine;
-use crate::state::alarms::{Shards, Standing};
-use crate::state::due::Due;
+use crate::shared::deadlines::{Deadlines, DeadlinesRecord, FiredEntry, Limits, TimerThread};
+use crate::state::alarms::Shards;
 use crate::state::estimated_clock;
 
+mod entries;
 mod firing;
-mod inner;
 mod keeping;
+mod requests;
 #[cfg(test)]
 mod tests;
+mod waits;
 
-use self::firing::{FiredEntry, give_up};
-use self::inner::{Inner, Limits, Thread, ask};
+use self::entries::ask;
+use self::firing::give_up;
 use self::keeping::GRACE;
-pub(crate) use self::keeping::wake_exactly;
-
-/// See the module head.
-pub(crate) struct Deadlines(Arc<Inner>);
+pub(crate) use self::keeping::{pass_time, wake_exactly};
+pub(crate) use self::waits::{keep, park_until};
 
 /// What the deadlines of a runtime go by.
 #[derive(Clone, Debug, Default)]
@@ -149,7 +142,7 @@ impl Deadlines {
         };
         let first_told = clock.as_deref().map_or_else(time::now, ask);
         let made = Deadlines(Arc::new_cyclic(|inner| {
-            let inner: Weak<Inner> = inner.clone();
+            let inner: Weak<DeadlinesRecord> = inner.clone();
             let jump = move |now| {
                 // Not there yet, or no more: then nothing is armed.
                 if let Some(inner) = inner.upgrade() {
@@ -164,7 +157,7 @@ impl Deadlines {
             let owners = if by_workers { workers.max(1) } else { 0 };
             // The waits of each worker, the requests of each, and all others.
             let shards = if jumps { 1 } else { workers.max(1) + owners + 1 };
-            Inner {
+            DeadlinesRecord {
                 clock,
                 told: AtomicU64::new(0),
                 first_told,
@@ -174,7 +167,7 @@ impl Deadlines {
                 name: format!("{runtime} timer"),
                 shards: Shards::new(shards, time::now(), by_workers.then_some(GRACE))
                     .prompt_from(shards - 1 - owners),
-                thread: Mutex::new(Thread { handle: None, subscription }),
+                thread: Mutex::new(TimerThread { handle: None, subscription }),
                 requests: AtomicUsize::new(0),
                 limits: (0..owners).map(|_| Limits::default()).collect(),
                 unattended: AtomicBool::new(false),
@@ -190,213 +183,6 @@ impl Deadlines {
     /// The time on the runtime's clock.
     pub(crate) fn now(&self) -> Instant {
         self.0.now()
-    }
-
-    /// Whether its workers may estimate what time it is ([`crate::state::estimated_clock`]).
-    pub(crate) fn estimates(&self) -> bool {
-        self.0.estimates
-    }
-
-    /// The instant `timeout` from now, or very soon after that; `None` if it is too far off to be told, which means never.
-    pub(crate) fn after(&self, timeout: Duration) -> Option<Instant> {
-        match fiber::get().and_then(Fiber::worker_record) {
-            Some(worker) if ptr::eq(&worker.shared().deadlines, self) => self.after_on(worker, timeout),
-            _ => deadline_after(self.now(), timeout),
-        }
-    }
-
-    /// The same on a worker of its runtime.
-    pub(crate) fn after_on(&self, worker: &WorkerRecord, timeout: Duration) -> Option<Instant> {
-        let now = match timeout < estimated_clock::SHORT {
-            // None, perhaps: then it is over when it begins.
-            true => self.now(),
-            false => worker.estimated_clock.now(estimated_clock::ticks, || self.now()),
-        };
-        deadline_after(now, timeout)
-    }
-
-    /// Sees to it that the wait which `ticket` names ends with [`Cause::TimedOut`] at `at`, or before this returns if that
-    /// is past, unless it has ended otherwise.
-    ///
-    /// # Safety
-    ///
-    /// T2: the context stays valid until the answer was given to [`disarm`](Self::disarm) and that has returned.
-    #[inline]
-    pub(crate) unsafe fn arm(&self, at: Instant, context: NonNull<Context>, ticket: Ticket) -> Alarm {
-        // SAFETY: by contract.
-        let waits = unsafe { context.as_ref() };
-        if let Some(worker) = self.0.own(waits) {
-            return self.0.arm_own(worker, at, context, ticket);
-        }
-        let stays = coroutine::is_coroutines(waits);
-        self.0.arm(
-            at,
-            if stays { FiredEntry::Coroutine(context, ticket) } else { FiredEntry::Wait(context, ticket) },
-            || (),
-        )
-    }
-
-    /// The same for a wait of a coroutine of that worker, if the worker keeps its time. Its alarm may have stayed from an earlier one, and do
-    /// for this.
-    ///
-    /// # Safety
-    ///
-    /// As [`arm`](Self::arm); on the worker's thread, and this is the worker's runtime.
-    #[inline(always)]
-    pub(crate) unsafe fn arm_own(
-        &self,
-        worker: &WorkerRecord,
-        at: Instant,
-        context: &Context,
-        ticket: Ticket,
-    ) -> Option<Alarm> {
-        if !self.0.by_workers {
-            return None;
-        }
-        let context = NonNull::from(context);
-        // SAFETY: by contract. The entry is as in `arm`.
-        let again = unsafe {
-            let standing = coroutine::alarm_of(context);
-            self.0
-                .shards
-                .arm_again(worker.index, standing.as_ref(), at, || FiredEntry::Own(context, ticket, at))
-        };
-        Some(match again {
-            Some(number) => {
-                worker.note_alarm();
-                Alarm { number, own: None }
-            }
-            None => self.0.arm_own(worker, at, context, ticket),
-        })
-    }
-
-    /// Takes back the alarm of a coroutine of that worker: it stays, for the coroutine's next wait. Answers whether it had not fired.
-    ///
-    /// # Safety
-    ///
-    /// On the worker's thread, and this is the worker's runtime.
-    #[inline(always)]
-    pub(crate) unsafe fn put_to_rest(&self, worker: &WorkerRecord, context: &Context, alarm: Alarm) -> bool {
-        if !self.0.by_workers || alarm.number == 0 {
-            return self.disarm(context, alarm);
-        }
-        // SAFETY: by contract.
-        unsafe {
-            let standing = coroutine::alarm_of(NonNull::from(context));
-            self.0.shards.put_to_rest(worker.index, standing.as_ref(), alarm.number)
-        }
-    }
-
-    /// A coroutine of that worker goes, and its alarm with it.
-    ///
-    /// # Safety
-    ///
-    /// On the worker's thread, and this is the worker's runtime.
-    #[inline]
-    pub(crate) unsafe fn dismiss(&self, worker: &WorkerRecord, standing: &Standing) {
-        if standing.is_some() {
-            // SAFETY: by contract.
-            unsafe { self.0.shards.dismiss(worker.index, standing) };
-        }
-    }
-
-    /// Sees to it that the request's deadline comes at `at`, or before this returns if that is past. See [`limit_comes`](crate::cancel::limit_comes).
-    /// Answers the entry's number. If it is the first request that is armed, `first` is called before this returns and before
-    /// another is armed; it takes no locks.
-    ///
-    /// # Safety
-    ///
-    /// T4: the link is given away.
-    pub(crate) unsafe fn arm_request(
-        &self,
-        at: Instant,
-        header: NonNull<Header>,
-        first: impl FnOnce(),
-    ) -> u64 {
-        self.0.arm(at, FiredEntry::Request(header), first).number
-    }
-
-    /// The same for the deadline that the request has in its side block, which gets the entry's number: by the maker before anybody else knows the
-    /// request, or by its finisher. A worker of this runtime keeps it, in a shard of its own: whether it does.
-    ///
-    /// # Safety
-    ///
-    /// As [`arm_request`](Self::arm_request).
-    #[inline]
-    pub(crate) unsafe fn arm_due(&self, header: NonNull<Header>, due: &Due, first: impl Fn() + Copy) -> bool {
-        match self.0.arming_worker() {
-            Some(worker) => {
-                due.set_wheel(worker.index as u32 + 1);
-                due.armed(self.0.arm_limit(worker, due.at(), header, first));
-                !self.is_unattended()
-            }
-            None => {
-                due.set_wheel(0);
-                // SAFETY: by contract.
-                due.armed(unsafe { self.arm_request(due.at(), header, first) });
-                false
-            }
-        }
-    }
-
-    /// Takes back what [`arm_due`](Self::arm_due) has armed. True: it had not fired, and the link is the caller's again.
-    pub(crate) fn disarm_due(&self, header: NonNull<Header>, due: &Due) -> bool {
-        match due.wheel() {
-            _ if due.alarm() == 0 => false,
-            0 => self.disarm_request(due.alarm()),
-            worker => self.0.disarm_limit(worker as usize - 1, due.alarm(), header),
-        }
-    }
-
-    /// The same if the worker that calls keeps it; else false.
-    #[inline]
-    pub(crate) fn disarm_due_here(&self, header: NonNull<Header>, due: &Due) -> bool {
-        match due.wheel() {
-            0 => false,
-            _ if due.alarm() == 0 => false,
-            worker => self.0.disarm_limit_here(worker as usize - 1, due.alarm(), header),
-        }
-    }
-
-    /// A worker is about to sleep, or has long been told that there are deadlines: if none of its own is left, it is not counted any more.
-    #[inline]
-    pub(crate) fn settle_limits(&self, worker: usize) {
-        self.0.settle_own_limits(worker);
-    }
-
-    /// Sees to it that the request, which has started, is aborted with [`Expired`](forebear_context::error::CancelReason::Expired) at `at`, or before this returns if that
-    /// is past.
-    ///
-    /// # Safety
-    ///
-    /// T4: the link is given away.
-    pub(crate) unsafe fn arm_expiry(&self, at: Instant, header: NonNull<Header>) -> u64 {
-        self.0.arm(at, FiredEntry::Expiry(header), || ()).number
-    }
-
-    /// Takes a request's entry back by its number. True: it had not fired, and the link is the caller's again.
-    pub(crate) fn disarm_request(&self, number: u64) -> bool {
-        self.0.disarm(number)
-    }
-
-    /// Whether any request is armed.
-    pub(crate) fn has_requests(&self) -> bool {
-        self.0.requests.load(Ordering::Relaxed) != 0
-    }
-
-    /// Takes a wait's entry back. When this returns the timer has done with the context and never touches it again. True: it had
-    /// not fired.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn disarm(&self, context: &Context, alarm: Alarm) -> bool {
-        match self.0.own(context) {
-            // SAFETY: a coroutine's alarm is taken back on its worker's thread.
-            Some(worker) if alarm.number != 0 => unsafe {
-                let standing = coroutine::alarm_of(NonNull::from(context));
-                self.0.shards.put_to_rest(worker.index, standing.as_ref(), alarm.number)
-            },
-            _ => self.0.disarm(alarm.number),
-        }
     }
 
     /// Fires all that is due at `now`, in order. On any thread.
@@ -424,29 +210,12 @@ impl Deadlines {
             }
             FiredEntry::Request(_) | FiredEntry::Limit(..) | FiredEntry::Expiry(_) => requests.push(entry),
         });
-        let Thread { handle, subscription } = std::mem::take(&mut *self.0.lock_thread());
+        let TimerThread { handle, subscription } = std::mem::take(&mut *self.0.lock_thread());
         drop(subscription);
         requests.into_iter().for_each(give_up);
         if let Some(thread) = handle {
             // It has no panics of its own to tell of: it aborts.
             let _ = thread.join();
-        }
-    }
-
-    /// How the waiter on this thread is to wait until `at`: with an entry, or by itself until the system's time answered.
-    ///
-    /// # Safety
-    ///
-    /// As [`arm`](Self::arm); on the context's own stack.
-    #[inline(always)]
-    unsafe fn keep_for(&self, at: Instant, context: &Context, ticket: Ticket) -> Alarm {
-        let foreign = fiber::get().is_none_or(|fiber| !fiber.has_worker());
-        if foreign && self.0.clock.is_none() {
-            let left = at.saturating_duration_since(time::now());
-            Alarm { number: 0, own: deadline_after(time::now(), left) }
-        } else {
-            // SAFETY: by contract.
-            unsafe { self.arm(at, NonNull::from(context), ticket) }
         }
     }
 }
@@ -466,53 +235,4 @@ impl fmt::Debug for Deadlines {
             .field("sleep", &self.0.shards.sleep())
             .finish_non_exhaustive()
     }
-}
-
-/// Sees to it that the wait ends at `at`, by an entry or by the thread itself, and that a runtime without threads has its time pass.
-///
-/// # Safety
-///
-/// As [`Deadlines::arm`]; on the context's own stack.
-#[cold]
-pub(crate) unsafe fn keep(
-    deadlines: &Deadlines,
-    driven: Option<&Driven>,
-    at: Instant,
-    context: &Context,
-    ticket: Ticket,
-) -> Alarm {
-    // SAFETY: by contract.
-    let kept = unsafe { deadlines.keep_for(at, context, ticket) };
-    if let Some(driven) = driven {
-        driven.deadline_came();
-    }
-    kept
-}
-
-/// Parks the context until the wait that `ticket` names is settled, at the latest at `at` on the clock of `deadlines`, and
-/// answers why it goes on. When it returns no timer knows of the wait. `driven` is the runtime's record of its drivers, if it
-/// has no threads.
-///
-/// The one way to wait with a time-out, for requests and for foreign threads. To be inlined into the public method that
-/// waits, as [`Context::park`] is; without `at` it is that and nothing more.
-///
-/// # Safety
-///
-/// As [`Context::park`]. The record of the runtime stays until this returns.
-#[inline(always)]
-pub(crate) unsafe fn park_until(
-    deadlines: &Deadlines,
-    driven: Option<&Driven>,
-    context: &Context,
-    ticket: Ticket,
-    at: Option<Instant>,
-) -> Cause {
-    // SAFETY: T2: this context is here at least until `disarm` has returned, below; nothing in between unwinds.
-    let kept = at.map(|at| unsafe { keep(deadlines, driven, at, context, ticket) });
-    // SAFETY: by contract.
-    let cause = unsafe { context.park(kept.as_ref().and_then(|alarm| alarm.own)) };
-    if let Some(alarm) = kept {
-        deadlines.disarm(context, alarm);
-    }
-    cause
 }

@@ -1,4 +1,17 @@
 //! Makes requests as a [`RequestBuilder`] describes them: unsubmitted, or in one step with the submission.
+//!
+//! | function | makes | submitted |
+//! |---|---|---|
+//! | [`spawn_built`] | what is common: a name or a time-out at most, inside a request on a worker | in the same step, into the private queue |
+//! | [`create`], [`create_after`] | anything else that owns what it captures | by the caller |
+//! | [`spawn_in`] | a job of a scope, which may borrow | at once |
+//! | [`region`], [`completion`] | a request that is never queued | never |
+//!
+//! # Order of a birth
+//!
+//! Nobody else knows a request before its handle is returned, so its fields are plain stores, in this order: the header, the flags, the side block. Then
+//! its parent is asked whether it is cancelled. The deadline is armed last. From that moment the timer thread knows the request by a link, which
+//! is in the word from birth (T4), and may abort it at any time. `spawn_built` enters the request into the private queue after that.
 
 use std::borrow::Cow;
 use std::num::NonZero;
@@ -90,9 +103,9 @@ unsafe fn list_built(
         side.name.clone_from(&builder.name);
         side.location = Some(location);
         side.due = limit.map(Due::new);
-        let side = h.side.put_first(side);
+        let side = h.put_first_side(side);
         if let Some(due) = &side.due {
-            h.flags.set(LIMITED);
+            h.set_flags(LIMITED);
             // SAFETY: T4: the second link.
             unsafe { worker.shared().arm_due(header, due) };
         }
@@ -243,7 +256,7 @@ pub(crate) unsafe fn make<T, C: Callable<T>>(
     if builder.hint.is_some() {
         flags |= HINTED;
     }
-    h.flags.set(flags);
+    h.set_flags(flags);
     if builder.name.is_some() || limit.is_some() || builder.hint.is_some() {
         let mut side = side::new();
         side.name.clone_from(&builder.name);
@@ -252,7 +265,7 @@ pub(crate) unsafe fn make<T, C: Callable<T>>(
         if let Some(hint) = builder.hint {
             side.hint = Hint::new(hint.draw(), group_of(&h.lineage, flags));
         }
-        h.side.put(side);
+        h.put_side(side);
     }
     if cancel::is_orphaned_by_cancel(h) {
         // Made by a cancelled request.

@@ -1,4 +1,15 @@
 //! Cloning and dropping handles, and what the last one leaves to do.
+//!
+//! | a drop finds | and does | exchanges |
+//! |---|---|---|
+//! | spawned here, unstarted, known to nobody else | gives the handle up by a plain store (W8); the queue's entry keeps the request, which runs | none |
+//! | the same of a local request in the private queue | the same | none |
+//! | over, with this count alone, on the thread of its arena | drops the value, ends the header | none |
+//! | unstarted and never submitted, the last handle | claims it by the same exchange, drops the callable | one |
+//! | over, the last handle | has a link now (W6): reports a failure that nobody saw, drops the value, gives the link up | one or two |
+//! | anything else | gives the count up | one |
+//!
+//! A clone makes a second handle, so a local request is local no longer: its state is published first.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -96,8 +107,7 @@ pub(super) fn is_alone(h: &Header) -> bool {
 /// Whether a request that is over has no child left: it never had one, or ran where it was made, and is asked about there.
 #[inline(always)]
 fn has_no_children(h: &Header) -> bool {
-    h.next_rank.get() == 0
-        || ptr::eq(h.ran_on.load(Ordering::Relaxed), h.arena.get()) && h.children.get() == 0
+    !h.made_children() || ptr::eq(h.ran_on.load(Ordering::Relaxed), h.arena.get()) && !h.has_children()
 }
 
 /// The end of a finished request that nobody else knows of, on its arena.

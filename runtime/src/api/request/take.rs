@@ -1,4 +1,21 @@
 //! Taking the value out: the consuming wait, and its fast way without an atomic exchange.
+//!
+//! # The fast way
+//!
+//! `take` gets the handle by value. If the request is unstarted, private to this worker, and has this one handle, then all its counts are in one hand: the
+//! handle, and the link of its entry in this worker's private queue. So nobody else can claim, cancel or look at it, and plain stores do (W8). The value
+//! goes into the caller's frame, and the header is freed at once, without becoming terminal.
+//!
+//! | step | falls out of the fast way if |
+//! |---|---|
+//! | claim | it was made on another arena, its stack does not fit here, the word is not `SPAWNED`, a raid is on, or an attention bit forbids it; then [`take_slowly`] waits as any waiter |
+//! | run | it ends without a value, was shared, has children left, or a message or a mark has come; then [`finish_taken`] ends it as any runner |
+//!
+//! The request may become known while it runs: its callable may ask for its own handle. So the word is read again after the call.
+//!
+//! # Who may move the value
+//!
+//! The holder of the only handle of a request that is over (W2). `take` has the handle by value, so nobody can clone it meanwhile.
 
 use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
@@ -11,7 +28,8 @@ use super::counts::{end_alone, is_alone};
 use crate::cancel;
 use crate::record::arena;
 use crate::record::fiber;
-use crate::record::header::{Header, NoValue};
+use crate::record::header::Header;
+use crate::record::no_value::NoValue;
 use crate::schedule::finish;
 use crate::schedule::wait;
 use crate::schedule::worker::{OnWorker, Worker};
@@ -68,7 +86,7 @@ impl<T> Request<T> {
             fiber.request.set(below);
             if ending.is_none()
                 && h.bare.is_still_sole()
-                && h.children.get() == 0
+                && !h.has_children()
                 && worker.post.attention.get() & (MESSAGE | MARKS) == 0
             {
                 let scope = h.scope.get();

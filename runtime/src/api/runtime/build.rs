@@ -20,6 +20,7 @@ use crate::record::readers;
 use crate::record::report;
 use crate::schedule::above;
 use crate::schedule::worker::{HasWorkers, Worker};
+use crate::shared::deadlines::Deadlines;
 use crate::shared::driven::Driven;
 use crate::shared::ending;
 use crate::shared::{Calls, Settings, Shared};
@@ -442,7 +443,7 @@ impl RuntimeBuilder {
             foreign_direct: self.foreign_direct,
             late_end: self.late_end,
             hooks: self.hooks,
-            time,
+            deadlines: Deadlines::new(time, &self.name, workers, driven.is_none()),
             driven,
             calls: Calls {
                 answer_dumps: dump::answer_all,

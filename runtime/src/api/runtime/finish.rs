@@ -50,143 +50,28 @@
 //!
 //! Arms of joins are no requests of their own: both run, in a marked request as in any.
 
-use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use forebear_context::clock::deadline_after;
-use forebear_context::context::{Cause, Context, ForeignContext, Reason, Ticket, with_foreign};
+use forebear_context::context::{Cause, Context, Reason, Ticket, with_foreign};
 use forebear_context::shim::atomic::Ordering;
-use forebear_context::shim::{Arc, thread, time};
+use forebear_context::shim::thread;
 
+use super::drive::drive_within;
 use super::laggards;
 use super::late::say_who_is_left;
+use super::shutdown_error::ShutdownError;
 use super::{Runtime, RuntimeHandle};
-use crate::api::any::{RequestId, State};
 use crate::cancel;
 use crate::foreign;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
 use crate::record::no_suspend;
-use crate::shared::driven::Seat;
 use crate::shared::ending::Stage;
 use crate::shared::late_end::QUIET;
 use crate::shared::parked;
 use crate::shared::worker::OnRecord;
 use crate::shared::{OfRuntime, Shared};
 use crate::time::deadlines::park_until;
-
-/// Code that has not ended though its runtime was shut down: a request that has started; a scope in a foreign thread that waits
-/// for one; or code that a worker's thread runs outside of any request, such as a destructor.
-///
-/// ```
-/// use std::sync::mpsc;
-/// use std::time::Duration;
-/// use forebear::{Laggard, Request, Runtime};
-///
-/// let ((began, begins), (go, goes)) = (mpsc::channel(), mpsc::channel::<()>());
-/// let runtime = Runtime::builder().workers(1).build()?;
-/// let stuck = Request::builder().name("stuck").on(&runtime).spawn(move || {
-///     began.send(()).unwrap();
-///     goes.recv().ok() // it does not notice a cancel
-/// });
-/// begins.recv()?;
-/// let error = runtime.shutdown(Duration::ZERO).unwrap_err();
-/// let laggard: &Laggard = &error.laggards()[0];
-/// assert_eq!((laggard.id, laggard.name.as_str()), (stuck.id(), "stuck"));
-/// go.send(())?;
-/// # runtime.shutdown(Duration::from_secs(60))?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Laggard {
-    /// The number of the request; of a scope in a foreign thread, and of code outside of any request, one that nothing else has.
-    pub id: RequestId,
-    /// The name of the request. `a destructor outside of any request` if that waits, `code outside of any request` if it does not, and `the destructor
-    /// of a thread-local` if the worker's thread exits.
-    pub name: String,
-    /// What it is doing: [`State::Running`] or [`State::Suspended`].
-    pub state: State,
-    /// The number of the worker it runs on; `None` in a foreign thread.
-    pub worker: Option<usize>,
-    /// What it waits for, as far as that is known.
-    pub waits_for: Option<String>,
-}
-
-impl fmt::Display for Laggard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "request '{}' ({}",
-            self.name,
-            if self.state == State::Running { "running" } else { "suspended" }
-        )?;
-        match self.worker {
-            Some(worker) => write!(f, " on worker {worker}")?,
-            None => f.write_str(" in a foreign thread")?,
-        }
-        match &self.waits_for {
-            Some(target) => write!(f, ", waits for {target})"),
-            None => f.write_str(")"),
-        }
-    }
-}
-
-/// Why a runtime has not come to its end.
-///
-/// ```
-/// use std::time::Duration;
-/// use forebear::{Runtime, ShutdownError};
-///
-/// let runtime = Runtime::builder().workers(1).build()?;
-/// let inside = runtime.run(|| runtime.shutdown(Duration::ZERO));
-/// let Err(error @ ShutdownError::Inside) = inside else { panic!() };
-/// assert!(error.laggards().is_empty());
-/// # Ok::<(), forebear::BuildError>(())
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum ShutdownError {
-    /// It was called inside a request of that very runtime, or on the thread of one of its workers, in the destructor of a thread-local. It would have
-    /// had to wait for itself. Nothing was done.
-    Inside,
-    /// The grace is over, and these have not ended. They were aborted, and go on until they look.
-    #[non_exhaustive]
-    Laggards {
-        /// Those that have started and not ended.
-        laggards: Vec<Laggard>,
-    },
-}
-
-impl ShutdownError {
-    /// The requests that have not ended; empty if none was asked to end.
-    #[must_use]
-    pub fn laggards(&self) -> &[Laggard] {
-        match self {
-            ShutdownError::Laggards { laggards } => laggards,
-            ShutdownError::Inside => &[],
-        }
-    }
-}
-
-impl fmt::Display for ShutdownError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ShutdownError::Inside => f.write_str(
-                "a runtime cannot be ended inside one of its own requests, or on the thread of a worker of its own: end it from a thread that runs none",
-            ),
-            ShutdownError::Laggards { laggards } => {
-                f.write_str("the runtime was shut down, and these requests did not end within the grace period: ")?;
-                for (n, laggard) in laggards.iter().enumerate() {
-                    write!(f, "{}{laggard}", if n == 0 { "" } else { ", " })?;
-                }
-                f.write_str("; call is_cancelled() or check_cancelled() in long loops")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ShutdownError {}
 
 /// How often it is looked again when nobody is found and yet somebody is there: one in the middle of dropping a request that
 /// never started has no name.
@@ -361,58 +246,6 @@ pub(super) fn is_inside(fiber: &Fiber, shared: &Shared) -> bool {
         at = unsafe { frame.lender.get().as_ref() };
     }
     false
-}
-
-/// In a runtime without threads of its own: drives until nothing has begun that has not ended, or nothing goes on but by what comes after the grace, or by
-/// others. Only on a thread that may drive.
-fn drive_within(shared: &Arc<Shared>, grace: Duration) {
-    let until = shared.deadlines.after(grace);
-    let Some(fiber) = foreign::fiber().filter(|fiber| !fiber.has_worker()) else { return };
-    let Some(index) = foreign::seat(shared) else { return };
-    loop {
-        // Looked for before what is ready runs: who was woken by a deadline that is gone is ready by then (T3).
-        let next = shared.deadlines.next();
-        if drive(shared, fiber, index) {
-            continue;
-        }
-        let Some(at) = next.filter(|at| until.is_none_or(|until| *at <= until)) else { return };
-        if laggards::is_empty(shared) {
-            return;
-        }
-        sleep(shared, fiber, at);
-        shared.deadlines.fire_due(shared.deadlines.now());
-    }
-}
-
-/// Lets run what stands on this thread's seat, until nothing can go on; answers whether anything has. What stands on other threads' seats goes on when
-/// those threads wait.
-fn drive(shared: &Arc<Shared>, fiber: &Fiber, index: usize) -> bool {
-    let seat = Seat { shared: shared.clone(), index };
-    let worker = seat.worker();
-    cancel::read_messages(fiber);
-    cancel::attend_messages(worker);
-    let mut ran = false;
-    while worker.step(fiber) || seat.stirs(fiber) {
-        ran = true;
-    }
-    ran
-}
-
-/// How long a driver sleeps at most before it looks again: nobody tells it of a deadline that goes before it comes.
-const LOOK: Duration = Duration::from_millis(50);
-
-/// Sleeps until it is `at` on the runtime's clock, or something comes on a seat of this thread's, or earlier.
-fn sleep(shared: &Shared, fiber: &Fiber, at: Instant) {
-    let context = fiber.context();
-    let left = at.saturating_duration_since(shared.deadlines.now());
-    // By a clock of the user's, who moves it fires the deadline, which wakes this thread.
-    let wake = deadline_after(time::now(), left.min(LOOK));
-    // SAFETY: C2: this is the fiber's own thread, and it is not in a wait; C4: for nothing, and it is taken back below.
-    let ticket = unsafe { context.begin(Reason::None, std::ptr::null_mut()) };
-    // SAFETY: the fiber is foreign, and this is its thread. It returns when it is nudged.
-    let _ = unsafe { ForeignContext::block(context, wake) };
-    // SAFETY: C2: begun above, and not parked.
-    unsafe { context.abandon(ticket) };
 }
 
 /// What follows the names of those that are aborted.

@@ -8,7 +8,7 @@ use std::ptr;
 use forebear_context::context::Reason;
 use forebear_pool::WorkerState;
 
-use super::finish::Laggard;
+use super::shutdown_error::Laggard;
 use crate::api::any::{RequestId, State};
 use crate::api::dump::{self, ON_THE_SAME_STACK, RequestInfo, Seen, WaitInfo};
 use crate::record::reclaim;

@@ -109,7 +109,7 @@ impl Runtime {
             // return before the request is over; an unwind in between ends the process.
             unsafe {
                 let header = crate::record::cell::make(origin.arena, birth, callable);
-                header.as_ref().flags.set(OWN_STACK | BORROWS);
+                header.as_ref().set_flags(OWN_STACK | BORROWS);
                 Request::from_raw(header)
             }
         };

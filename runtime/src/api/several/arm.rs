@@ -10,7 +10,8 @@ use forebear_context::context::{Cause, Context, Ticket};
 use forebear_context::error::Cancelled;
 use forebear_context::source::{Arm, Left, Output, Source, Tells};
 
-use super::{RequestSet, each_member};
+use super::RequestSet;
+use super::waiting::each_member;
 use crate::api::request::Request;
 use crate::cancel;
 use crate::foreign;

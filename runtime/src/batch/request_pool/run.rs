@@ -38,25 +38,23 @@
 //!   over. A wait that has ended otherwise is left standing here; its ticket is refused. The thread that stops the pool wakes the fiber under the
 //!   admission's lock (HB1).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use forebear_context::context::{Cause, Context, Ticket, unpark};
 use forebear_context::error::internal::Each;
-use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::{Arc, Mutex, MutexGuard};
 
+mod included;
+mod state;
+
+use self::included::release;
+use self::state::RunState;
 use super::Limits;
-use super::member::{Admitted, HeldMember, Turn, Work};
-use crate::api::any::AnyRequest;
-use crate::record::fiber::Fiber;
-use crate::record::header::Header;
-use crate::schedule::held_back::Board;
-use crate::schedule::held_back::{self, Admission, Released, Waited};
-use crate::shared::OfRuntime;
-use crate::state::word::{CLAIMED, COMPLETING, QUEUED};
+use super::member::{Admitted, HeldMember, Turn};
+use crate::schedule::held_back::{Board, Released};
 
 /// Lanes are spawned so many at a time, at most.
 const LANES_AT_ONCE: usize = 64;
@@ -65,8 +63,6 @@ const LANES_AT_ONCE: usize = 64;
 pub(super) const GATHERS_FOR: Duration = Duration::from_micros(50);
 /// The smallest bound with which it does: half of a smaller one is no more than one.
 pub(super) const GATHERS_FROM: usize = 4;
-/// So many are gathered at most.
-const GATHERED_AT_MOST: usize = 64;
 
 /// What is done with the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,46 +125,6 @@ pub(super) struct Run<'env, T> {
     state: Mutex<RunState<'env, T>>,
 }
 
-struct RunState<'env, T> {
-    limits: Limits,
-    /// Its first is no included request that has been admitted out of its turn.
-    held: Each<VecDeque<HeldMember<'env, T>>>,
-    /// The included requests that are not admitted, by number.
-    included: Vec<Option<Included>>,
-    /// The numbers of those that are held back, by address.
-    by_header: HashMap<usize, usize>,
-    /// Admitted, and no lane has come to them yet.
-    waited: VecDeque<(usize, AnyRequest)>,
-    /// How many have come to something that the waiter has not done with.
-    to_take: usize,
-    /// How many are admitted, and what they have declared together.
-    active: usize,
-    bytes: u128,
-    /// Lanes that have been spawned, or are about to be, or pause.
-    spare: usize,
-    /// Numbers that no lane has now, and the first that none has had.
-    free: Vec<usize>,
-    numbers: usize,
-    came: Each<VecDeque<MemberOutcome<T>>>,
-    kept: Each<VecDeque<(usize, T)>>,
-    /// A member has not come to what it should, or a lane was cancelled.
-    failed: bool,
-    /// The waiter has given up: it waits for the members that are left.
-    given_up: bool,
-    waiting: Option<Waiting>,
-    /// The waiter gathers values while it sleeps.
-    gathers: bool,
-}
-
-/// An included request that is not admitted.
-pub(super) struct Included {
-    pub request: AnyRequest,
-    /// It is held back, for this run: HB2.
-    pub held: bool,
-    /// Somebody has asked for it, and it stands in front.
-    asked: bool,
-}
-
 struct Waiting(NonNull<Context>, Ticket);
 
 // SAFETY: G1: it is there to be woken from anywhere.
@@ -184,84 +140,6 @@ impl<T> MemberOutcome<T> {
     }
 }
 
-impl<'env, T> RunState<'env, T> {
-    /// Whether there is room for the first that is held. There is if nobody is admitted.
-    fn fits(&self) -> bool {
-        self.held.front().is_some_and(|first| {
-            let sum = self.bytes + u128::from(first.bytes);
-            let within = self.limits.memory.is_none_or(|most| sum <= u128::from(most));
-            self.active == 0 || self.active < self.limits.active && within
-        })
-    }
-
-    /// Whether lanes are to be spawned.
-    fn lacks_lanes(&self) -> bool {
-        self.spare == 0 && (self.fits() || self.may_wait_for_more())
-    }
-
-    /// Whether a lane is to be spawned for those that run without one. Not for all: a lane costs a stack, and each that ends
-    /// lets the next one be looked at.
-    fn may_wait_for_more(&self) -> bool {
-        !self.waited.is_empty() && self.lanes() < self.limits.active
-    }
-
-    /// How many lanes have a number.
-    fn lanes(&self) -> usize {
-        self.numbers - self.free.len()
-    }
-
-    /// Takes out of the order what has been admitted out of its turn, if it stands in front.
-    fn tidy(&mut self) {
-        while let Some(HeldMember { work: Work::Included { kept }, .. }) = self.held.front()
-            && self.included.get(*kept).is_some_and(Option::is_none)
-        {
-            self.held.pop_front();
-        }
-    }
-
-    /// Admits the first that is held.
-    fn admit_first(&mut self) -> Option<Admitted<'env, T>> {
-        let HeldMember { bytes, work } = self.held.pop_front()?;
-        self.active += 1;
-        self.bytes += u128::from(bytes);
-        let work = match work {
-            Work::Own { index, job } => Turn::Own { index, job },
-            Work::Included { kept } => {
-                let Some(Included { request, held, .. }) = self.included[kept].take() else {
-                    unreachable!("the first that is held has not been admitted")
-                };
-                Turn::Included { kept, request, held }
-            }
-        };
-        self.tidy();
-        Some(Admitted { bytes, work })
-    }
-
-    /// Admits an included request without a lane.
-    fn admit_alone(&mut self, kept: usize) -> Option<AnyRequest> {
-        let Included { request, .. } = self.included[kept].take()?;
-        self.active += 1;
-        self.waited.push_back((kept, request.clone()));
-        self.tidy();
-        Some(request)
-    }
-
-    fn release(&mut self, bytes: u64) {
-        self.active -= 1;
-        self.bytes -= u128::from(bytes);
-    }
-
-    /// Whether what has come may wait for more: few values, while others run or are about to.
-    fn may_gather(&self) -> bool {
-        let many = (self.limits.active / 2).min(GATHERED_AT_MOST);
-        self.gathers && self.came.len() < many && (self.spare > 0 || self.active > self.to_take)
-    }
-
-    fn is_over(&self) -> bool {
-        self.active == 0 && self.held.is_empty() && self.came.is_empty() && !self.failed
-    }
-}
-
 impl<'env, T> Run<'env, T> {
     pub(super) fn new(
         board: Arc<Board>,
@@ -269,26 +147,7 @@ impl<'env, T> Run<'env, T> {
         limits: Limits,
         held: Each<VecDeque<HeldMember<'env, T>>>,
     ) -> Self {
-        let state = RunState {
-            limits,
-            held,
-            included: Vec::new(),
-            by_header: HashMap::new(),
-            waited: VecDeque::new(),
-            to_take: 0,
-            active: 0,
-            bytes: 0,
-            spare: 0,
-            free: Vec::new(),
-            numbers: 0,
-            came: Each::default(),
-            kept: Each::default(),
-            failed: false,
-            given_up: false,
-            waiting: None,
-            gathers: false,
-        };
-        Run { board, values, state: Mutex::new(state) }
+        Run { board, values, state: Mutex::new(RunState::new(limits, held)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, RunState<'env, T>> {
@@ -476,118 +335,5 @@ impl<'env, T> Run<'env, T> {
     /// Takes the values that were kept, with their numbers.
     pub(super) fn take_kept(&self) -> Each<VecDeque<(usize, T)>> {
         std::mem::take(&mut self.lock().kept)
-    }
-
-    /// Before the first lane, when the admission is open: holds back what is included and new. What runs already takes its place
-    /// at once.
-    pub(super) fn hold(&self, included: impl Iterator<Item = AnyRequest>) {
-        let mut running = HashSet::new();
-        let mut state = self.lock();
-        for (kept, request) in included.enumerate() {
-            let header = request.raw();
-            // SAFETY: the handle's link.
-            let h = unsafe { header.as_ref() };
-            // Before the lock is taken: no allocation under it.
-            let side = h.side_or_new();
-            let board = self.board.clone();
-            // The pool that held it back before: not dropped under the lock.
-            let mut before = None;
-            // SAFETY: W15: called under the word's lock, while it is new.
-            let held = h.word().hold(|| before = unsafe { &mut *side.held_by.get() }.replace(board));
-            drop(before);
-            let bits = h.word().load();
-            state.included.push(Some(Included { request, held, asked: false }));
-            if held {
-                state.by_header.insert(header.addr().get(), kept);
-            } else if matches!(bits.life(), QUEUED | CLAIMED | COMPLETING) && running.insert(header) {
-                state.admit_alone(kept);
-            }
-        }
-        state.tidy();
-    }
-}
-
-/// Takes out the included requests that have not been admitted.
-fn release(included: &mut [Option<Included>]) -> Released {
-    let (held, others): (Vec<_>, Vec<_>) =
-        included.iter_mut().filter_map(Option::take).partition(|one| one.held);
-    let requests = |included: Vec<Included>| included.into_iter().map(|one| one.request).collect();
-    Released { held: requests(held), others: requests(others) }
-}
-
-impl<T> Waited for Run<'_, T> {
-    fn stopped(&self) -> Released {
-        let mut state = self.lock();
-        let mut released = release(&mut state.included);
-        released.others.extend(state.waited.iter().map(|(_, request)| request.clone()));
-        self.unlock_and_tell(state);
-        released
-    }
-
-    fn ask(&self, admission: &Admission, asker: &Fiber, request: NonNull<Header>) -> Option<AnyRequest> {
-        let mut state = self.lock();
-        let kept = *state.by_header.get(&request.addr().get())?;
-        let asked = state.included.get_mut(kept)?.as_mut()?;
-        if !std::mem::replace(&mut asked.asked, true) {
-            state.held.push_front(HeldMember { bytes: 0, work: Work::Included { kept } });
-        }
-        // Also if a lane is lost: the waiter, which is about to stop the pool, may be in the receiver of the results and wait for this.
-        if self.board.is_stopped() {
-            return None;
-        }
-        let fits = state.fits();
-        if !fits && !admission.has_share(asker, &self.placed(&state)) && !self.is_stuck(admission, &state) {
-            return None;
-        }
-        let admitted = state.admit_alone(kept).inspect(|request| {
-            if !fits {
-                count_over(request)
-            }
-        });
-        self.unlock_and_tell(state);
-        admitted
-    }
-
-    fn unstick(&self, admission: &Admission) -> Option<AnyRequest> {
-        let mut state = self.lock();
-        let &HeldMember { work: Work::Included { kept }, .. } = state.held.front()? else { return None };
-        let asked = state.included[kept].as_ref().is_some_and(|included| included.asked);
-        if !asked || self.board.is_stopped() || !self.is_stuck(admission, &state) {
-            return None;
-        }
-        let fits = state.fits();
-        let admitted = state.admit_alone(kept).inspect(|request| {
-            if !fits {
-                count_over(request)
-            }
-        });
-        self.unlock_and_tell(state);
-        admitted
-    }
-}
-
-/// Counts one that is admitted over the bound, with its runtime.
-fn count_over(request: &AnyRequest) {
-    // SAFETY: the handle's link; M3: what is not over has an arena.
-    let shared = unsafe { request.raw().as_ref().arena.get().as_ref() }.map(|arena| arena.shared());
-    if let Some(shared) = shared {
-        shared.over_bound.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl<T> Run<'_, T> {
-    /// The included requests that have a place.
-    fn placed(&self, state: &RunState<'_, T>) -> Vec<AnyRequest> {
-        let mut placed = self.board.included();
-        placed.extend(state.waited.iter().map(|(_, request)| request.clone()));
-        placed
-    }
-
-    /// Whether no request that has a place can go on.
-    fn is_stuck(&self, admission: &Admission, state: &RunState<'_, T>) -> bool {
-        let members = state.active - state.to_take - state.waited.len();
-        self.board.standing() >= members
-            && state.waited.iter().all(|(_, request)| request.is_done() || !held_back::will_end(request))
-            && (state.to_take == 0 || admission.waiter_stands())
     }
 }

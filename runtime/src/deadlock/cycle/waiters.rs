@@ -33,7 +33,7 @@ pub(super) fn goes_on_here(fiber: &Fiber, target: &Header) -> bool {
 
 /// Whether nobody's edge is left to be completed (Y4), so that a wait of this stack that closes no cycle need not look.
 pub(super) fn has_looked(fiber: &Fiber) -> bool {
-    fiber.request().is_some_and(|top| top.state.get() & KNOWN != 0)
+    fiber.request().is_some_and(|top| top.has_state(KNOWN))
 }
 
 /// Whether anybody could wait for what is on this stack. If so, its wait is about to be bound.
@@ -59,7 +59,7 @@ fn has_locks(context: &Context) -> bool {
 pub(super) fn is_waited_for(fiber: &Fiber) -> bool {
     let (mut wanted, mut depth) = (holds_locks(fiber) || dropping::ends_any(fiber), 0);
     for h in on_stack(fiber) {
-        let is_known = h.state.get() & KNOWN != 0;
+        let is_known = h.has_state(KNOWN);
         if is_known && (wanted || depth >= LOOKS) {
             // Y4: nothing is left to do further down.
             return true;
@@ -70,7 +70,7 @@ pub(super) fn is_waited_for(fiber: &Fiber) -> bool {
             if has_waiters {
                 complete(h, fiber);
             }
-            h.state.set(h.state.get() | KNOWN);
+            h.add_state(KNOWN);
         }
         depth += 1;
     }

@@ -24,6 +24,7 @@ use crate::shared::Shared;
 use crate::shared::driven::{Driven, Seat};
 use crate::shared::late_end::{LateStep, first_word};
 use crate::shared::thread;
+use crate::time::deadlines::pass_time;
 
 impl Seat {
     /// What stands on it.
@@ -32,7 +33,7 @@ impl Seat {
     }
 
     pub(super) fn pass_time(&self) -> bool {
-        self.shared.driven.as_ref().is_some_and(|driven| driven.pass_time(&self.shared))
+        pass_time(&self.shared)
     }
 
     /// With nothing ready: whether something is now, since a pool admits a member, time passes, or a wait that nothing can end is answered. `fiber` is

@@ -113,7 +113,7 @@ impl Default for Approach {
 }
 
 impl Approach {
-    /// For a waiter that submits so.
+    /// For a waiter that submits its target in this way.
     pub(crate) fn by(how: How) -> Approach {
         Approach { how, ..Approach::default() }
     }
@@ -146,7 +146,7 @@ impl Approach {
                 return Near::Refused(WaitError::CircularWait(cycle));
             }
             if bits.life() == NEW && cancel::is_orphaned_by_cancel(h) {
-                // Its maker, or whose it has become, was cancelled before it was submitted: nobody runs it.
+                // Its maker, or the ancestor that has taken the maker's place, was cancelled before it was submitted: nobody runs it.
                 // SAFETY: the caller's count.
                 unsafe { cancel::cancel_orphan(header) };
                 continue;

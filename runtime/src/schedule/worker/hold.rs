@@ -330,7 +330,7 @@ impl Worker {
         }
     }
 
-    /// Takes one from what another worker holds back, and this one does not. If it refuses what it finds, it wakes one that would not.
+    /// Takes a request that another worker holds back, and this one does not. If this worker would hold back all that it finds, it wakes one that would not.
     #[cold]
     pub(super) fn take_held(&self) -> Option<Next> {
         let mut refuses = false;

@@ -159,7 +159,7 @@ impl Worker {
     fn claim_descendant(&self, top: &Header) -> Option<NonNull<Header>> {
         let (shared, wanted) = (self.shared(), |header: &Header| descends(header, top));
         // While a descendant has a header, the child that it descends by has one.
-        while top.children.get() != 0 {
+        while top.has_children() {
             if let Some(listed) = self.private_descendant(top) {
                 let header = NonNull::from(listed);
                 self.take_out(listed);
@@ -193,10 +193,10 @@ impl Worker {
                 break;
             }
             // SAFETY: P2.
-            at = unsafe { listed.next.load(Ordering::Relaxed).as_ref() };
+            at = unsafe { listed.next_listed().as_ref() };
         }
         // SAFETY: P2, P3.
-        unsafe { top.last_child.get().as_ref() }
+        unsafe { top.last_child().as_ref() }
     }
 
     /// Calls `f`, which runs or ends a request of this runtime on top of what stands on `fiber`.

@@ -1,39 +1,29 @@
-//! Firing: what becomes of an entry when its time has come, and at the end. See [`super`] for the races.
+//! Firing: what becomes of an entry when its time has come, and at the end. The head of [`super`] has the races.
+//!
+//! | entry | keeps | is fired | at the end of the runtime |
+//! |---|---|---|---|
+//! | `Wait` | nothing: the waiter disarms before its context goes (T2) | under the shard's lock (T3) | the wait ends, timed out; a sleep is cancelled |
+//! | `Coroutine`, `Own` | nothing: the memory stays (T2) | in pieces of [`Going`], before the lock is given up | the wait ends, timed out |
+//! | `Rests` | nothing | never: an `Own` that was taken back and stays in the wheel | nothing |
+//! | `Request`, `Limit` | a link of the header (T4) | without the lock: an abort takes other locks | the link is given up |
+//! | `Expiry` | a link of the header (T4) | without the lock | the link is given up |
+//!
+//! Firing runs no user code. Where an abort would have to (the captures of an unstarted request), it leaves that to a worker.
 
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use forebear_context::context::{Cause, Context, Reason, Ticket, unpark};
+use forebear_context::context::{Cause, Context, Reason, unpark};
 use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::Ordering;
 
-use super::Inner;
 use super::keeping::{BATCH, OWN_BATCH};
 use crate::record::above::above;
 use crate::record::header::Header;
+use crate::shared::deadlines::{DeadlinesRecord, FiredEntry};
 use crate::shared::going::Going;
 use crate::stack::coroutine;
 use crate::state::alarms::{self, DueWhen, Fire, Fired, Refused, Standing};
-
-pub(super) enum FiredEntry {
-    Wait(NonNull<Context>, Ticket),
-    /// The wait of a coroutine, whose memory stays.
-    Coroutine(NonNull<Context>, Ticket),
-    /// The same at its own worker, where it stays when it is taken back; and when it is due.
-    Own(NonNull<Context>, Ticket, Instant),
-    /// What stays of that.
-    Rests,
-    /// With a link (T4).
-    Request(NonNull<Header>),
-    /// The same, armed by a worker in a shard of its own, and where it stands there. When it is due the request says: so this is no larger than others.
-    Limit(NonNull<Header>, NonNull<Standing>),
-    /// An expiration timer of a request that runs ([`crate::api::expiry`]). With a link (T4).
-    Expiry(NonNull<Header>),
-}
-
-// SAFETY: a ticket is there to be used by other threads, on a context that is valid by T2; a link may be given up by any
-// thread (T4).
-unsafe impl Send for FiredEntry {}
 
 // SAFETY: a coroutine's memory stays, and before it is given back its alarm is dismissed. Where it stands is touched on its worker's thread, and
 // under the lock of that worker's shard. Where a worker's requests stand lies in the worker's record, which stays until after `close`.
@@ -76,10 +66,6 @@ fn limit_of(header: NonNull<Header>) -> DueWhen {
     unsafe { header.as_ref() }.due().map_or(DueWhen::AsFiled, |due| DueWhen::At(due.at()))
 }
 
-/// As large as what a wait needs.
-#[cfg(not(any(loom, shuttle)))]
-const _: () = assert!(size_of::<FiredEntry>() == 32);
-
 impl FiredEntry {
     /// Whether it is the deadline of this request, in a worker's shard.
     #[inline(always)]
@@ -88,7 +74,7 @@ impl FiredEntry {
     }
 }
 
-impl Inner {
+impl DeadlinesRecord {
     /// A batch of what is due on a worker, by that worker.
     pub(super) fn fire_own(&self, shard: usize, now: Instant) {
         if self.shards.may_be_due(shard, now) {
@@ -128,7 +114,7 @@ impl Inner {
 }
 
 /// What a batch of entries is done by.
-struct FiringBatch<'a>(&'a Inner, Going);
+struct FiringBatch<'a>(&'a DeadlinesRecord, Going);
 
 impl Fire<FiredEntry> for FiringBatch<'_> {
     #[inline]

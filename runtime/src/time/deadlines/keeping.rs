@@ -8,8 +8,10 @@ use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::thread::{Builder, JoinHandle};
 
-use super::{Deadlines, Inner};
 use crate::record::report;
+use crate::shared::Shared;
+use crate::shared::deadlines::{Deadlines, DeadlinesRecord};
+use crate::shared::driven::Driven;
 
 /// How many entries are fired under one hold of a lock, so that those who arm and disarm are not kept waiting.
 pub(super) const BATCH: usize = 128;
@@ -74,7 +76,15 @@ impl Deadlines {
     }
 }
 
-impl Inner {
+/// Moves the virtual clock of a runtime to its next deadline; false if there is no such clock, or no deadline.
+pub(crate) fn pass_time(shared: &Shared) -> bool {
+    let clock = shared.driven.as_ref().and_then(Driven::virtual_clock);
+    let (Some(clock), Some(at)) = (clock, shared.deadlines.next()) else { return false };
+    clock.set(at);
+    true
+}
+
+impl DeadlinesRecord {
     /// Sees to it that there is a timer thread, and that it does not sleep longer than until `at`.
     #[cold]
     pub(super) fn limit_timer_sleep(self: &Arc<Self>, shard: usize, at: Instant) {

@@ -2,18 +2,22 @@
 //! was woken; foreign threads; requests.
 
 use std::cell::RefCell;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::{Barrier, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use forebear_context::clock::{ManualClock, MonotonicClock};
-use forebear_context::context::{ForeignContext, Reason, Table, unpark, with_foreign};
+use forebear_context::context::{
+    Alarm, Cause, Context, ForeignContext, Reason, Table, Ticket, unpark, with_foreign,
+};
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::AtomicU64;
 
 use super::firing::let_go;
 use super::keeping::BATCH;
 use super::*;
+use crate::record::header::Header;
 use crate::schedule::worker::OnWorker;
 use crate::state::alarms::Sleep;
 use crate::state::attention::{LIMITS, OLDER};

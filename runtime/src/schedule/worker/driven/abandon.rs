@@ -173,8 +173,7 @@ impl Worker {
             // The rest is up to the frames that call its callbacks.
             return;
         }
-        if h.state.get() & DELIVERED != 0 {
-            h.state.set(h.state.get() & !DELIVERED);
+        if h.take_state(DELIVERED) {
             self.count_marked(-1);
         }
         // SAFETY: W1: its claimer's frames never go on (AB1), and this is their thread. The runner's count stays.

@@ -20,6 +20,7 @@ use super::{Next, Worker};
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::state::attention::HUNGRY;
+use crate::time::deadlines::pass_time;
 
 /// So often the one that has stood longest is taken.
 const FAIR: u64 = 32;
@@ -176,8 +177,8 @@ impl Worker {
         }
         if chance.polls.get() > 2 * chance.len() + POLLS {
             chance.polls.set(0);
-            if let Some(driven) = &self.shared().driven {
-                driven.pass_time(self.shared());
+            if self.shared().driven.is_some() {
+                pass_time(self.shared());
                 self.collect_mail();
             }
         }

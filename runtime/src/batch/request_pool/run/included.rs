@@ -1,0 +1,138 @@
+//! Included requests: held back when the wait begins, admitted out of their turn if somebody asks for one, and released by a stop.
+//!
+//! The bound is exceeded only where to keep it would deadlock: the asker has a share in what has a place, or no request that has a place can
+//! go on ([`Waited::ask`], [`Waited::unstick`]).
+
+use std::collections::HashSet;
+use std::ptr::NonNull;
+
+use forebear_context::shim::MutexGuard;
+use forebear_context::shim::atomic::Ordering;
+
+use super::Run;
+use super::state::{Included, RunState};
+use crate::api::any::AnyRequest;
+use crate::batch::request_pool::member::{HeldMember, Work};
+use crate::record::fiber::Fiber;
+use crate::record::header::Header;
+use crate::schedule::held_back::{self, Admission, Released, Waited};
+use crate::shared::OfRuntime;
+use crate::state::word::{CLAIMED, COMPLETING, QUEUED};
+
+impl<T> Run<'_, T> {
+    /// Before the first lane, when the admission is open: holds back what is included and new. What runs already takes its place
+    /// at once.
+    pub(in crate::batch::request_pool) fn hold(&self, included: impl Iterator<Item = AnyRequest>) {
+        let mut running = HashSet::new();
+        let mut state = self.lock();
+        for (kept, request) in included.enumerate() {
+            let header = request.raw();
+            // SAFETY: the handle's link.
+            let h = unsafe { header.as_ref() };
+            // Before the lock is taken: no allocation under it.
+            let side = h.side_or_new();
+            let board = self.board.clone();
+            // The pool that held it back before: not dropped under the lock.
+            let mut before = None;
+            // SAFETY: W15: called under the word's lock, while it is new.
+            let held = h.word().hold(|| before = unsafe { &mut *side.held_by.get() }.replace(board));
+            drop(before);
+            let bits = h.word().load();
+            state.included.push(Some(Included { request, held, asked: false }));
+            if held {
+                state.by_header.insert(header.addr().get(), kept);
+            } else if matches!(bits.life(), QUEUED | CLAIMED | COMPLETING) && running.insert(header) {
+                state.admit_alone(kept);
+            }
+        }
+        state.tidy();
+    }
+}
+
+/// Takes out the included requests that have not been admitted.
+pub(super) fn release(included: &mut [Option<Included>]) -> Released {
+    let (held, others): (Vec<_>, Vec<_>) =
+        included.iter_mut().filter_map(Option::take).partition(|one| one.held);
+    let requests = |included: Vec<Included>| included.into_iter().map(|one| one.request).collect();
+    Released { held: requests(held), others: requests(others) }
+}
+
+impl<T> Waited for Run<'_, T> {
+    fn stopped(&self) -> Released {
+        let mut state = self.lock();
+        let mut released = release(&mut state.included);
+        released.others.extend(state.waited.iter().map(|(_, request)| request.clone()));
+        self.unlock_and_tell(state);
+        released
+    }
+
+    fn ask(&self, admission: &Admission, asker: &Fiber, request: NonNull<Header>) -> Option<AnyRequest> {
+        let mut state = self.lock();
+        let kept = *state.by_header.get(&request.addr().get())?;
+        let asked = state.included.get_mut(kept)?.as_mut()?;
+        if !std::mem::replace(&mut asked.asked, true) {
+            state.held.push_front(HeldMember { bytes: 0, work: Work::Included { kept } });
+        }
+        // Also if a lane is lost: the waiter, which is about to stop the pool, may be in the receiver of the results and wait for this.
+        if self.board.is_stopped() {
+            return None;
+        }
+        let fits = state.fits();
+        if !fits && !admission.has_share(asker, &self.placed(&state)) && !self.is_stuck(admission, &state) {
+            return None;
+        }
+        self.admit_asked(state, kept, fits)
+    }
+
+    fn unstick(&self, admission: &Admission) -> Option<AnyRequest> {
+        let state = self.lock();
+        let &HeldMember { work: Work::Included { kept }, .. } = state.held.front()? else { return None };
+        let asked = state.included[kept].as_ref().is_some_and(|included| included.asked);
+        if !asked || self.board.is_stopped() || !self.is_stuck(admission, &state) {
+            return None;
+        }
+        let fits = state.fits();
+        self.admit_asked(state, kept, fits)
+    }
+}
+
+/// Counts one that is admitted over the bound, with its runtime.
+fn count_over(request: &AnyRequest) {
+    // SAFETY: the handle's link; M3: what is not over has an arena.
+    let shared = unsafe { request.raw().as_ref().arena.get().as_ref() }.map(|arena| arena.shared());
+    if let Some(shared) = shared {
+        shared.over_bound.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<'env, T> Run<'env, T> {
+    /// The included requests that have a place.
+    fn placed(&self, state: &RunState<'env, T>) -> Vec<AnyRequest> {
+        let mut placed = self.board.included();
+        placed.extend(state.waited.iter().map(|(_, request)| request.clone()));
+        placed
+    }
+
+    /// Admits an included request out of its turn, over the bound if it does not fit.
+    fn admit_asked(
+        &self,
+        mut state: MutexGuard<'_, RunState<'env, T>>,
+        kept: usize,
+        fits: bool,
+    ) -> Option<AnyRequest> {
+        let admitted = state.admit_alone(kept);
+        if let Some(request) = admitted.as_ref().filter(|_| !fits) {
+            count_over(request);
+        }
+        self.unlock_and_tell(state);
+        admitted
+    }
+
+    /// Whether no request that has a place can go on.
+    fn is_stuck(&self, admission: &Admission, state: &RunState<'env, T>) -> bool {
+        let members = state.active - state.to_take - state.waited.len();
+        self.board.standing() >= members
+            && state.waited.iter().all(|(_, request)| request.is_done() || !held_back::will_end(request))
+            && (state.to_take == 0 || admission.waiter_stands())
+    }
+}
