@@ -1,4 +1,4 @@
-//! The claims, a file each. What the figures were when the goals were set stands in the design's table of goals.
+//! The claims, a file each. `docs/performance.md` shows how they stand.
 
 use crate::claim::Claim;
 

@@ -1,6 +1,6 @@
 //! A bounded channel of 64 places: four senders to one receiver, and one to one.
 //!
-//! The design's goal is 0.8 times Go, for which it names 33 ns an item beside tokio's 66. Go is not among the rivals here, so the goal is
+//! The goal is 0.8 times Go, which took 33 ns an item when it was set, beside tokio's 66. Go is not among the rivals here, so the goal is
 //! judged against tokio by these figures: 0.8 × 33 / 66 = 0.4. may's channels are unbounded, its senders never wait. Whoever has only
 //! threads has one a task, whatever the number of workers.
 

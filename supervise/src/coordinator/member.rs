@@ -203,7 +203,7 @@ impl Member {
         }
     }
 
-    /// Reports the error that the worker returns. What its request fails with is reported no more.
+    /// Reports the error that the worker returns. A failure of its request is not reported after that.
     pub(super) fn tell(&self, error: Error) -> Error {
         let follows = error.is_cancelled();
         let failure = Failure::from_error(error, self.name().to_owned(), None);

@@ -124,7 +124,7 @@ mod system {
     }
 
     impl Sleeper {
-        /// Watches this process. Answers whether it begins with that now.
+        /// Watches this process from now on. False: it is watched already, or there is none.
         pub(super) fn watch_process(&mut self, of: Option<(u64, u32)>) -> bool {
             if self.process == of {
                 return false;
@@ -136,11 +136,11 @@ mod system {
             of.is_some()
         }
 
-        /// Sleeps until there is something to look for. False: it is over.
+        /// Sleeps until there is something to look for. False: the watch is to stop.
         pub(super) fn sleep(&mut self) -> bool {
             let (stopped, files, process);
             {
-                // In the place of what is not there stands what is there anyway.
+                // A descriptor that is missing is replaced by `stop`, which is polled anyway.
                 let stop = self.stop.as_fd();
                 let fds = [
                     Some(stop),
@@ -150,7 +150,7 @@ mod system {
                 let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd.unwrap_or(stop), PollFlags::IN));
                 match poll(&mut fds, self.interval.as_ref()) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                    // It does not come to be without memory. The interval is gone with that, so better end the sleep.
+                    // Out of memory. It has not slept for the interval; the caller looks early.
                     Err(_) => std::thread::yield_now(),
                 }
                 [stopped, files, process] = [0, 1, 2].map(|n: usize| !fds[n].revents().is_empty());

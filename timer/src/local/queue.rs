@@ -266,7 +266,7 @@ impl LocalQueue {
         }
     }
 
-    /// Notes who was sent a signal that is to end it.
+    /// Notes the processes that were sent a signal to end them, and when each will have outlasted the patience.
     fn see_ending(&mut self) {
         let sent = self.watched.iter().filter_map(|(number, watched)| {
             let ending = watched.worker.ending().filter(|one| watched.survived != Some(one.since))?;
