@@ -4,8 +4,9 @@
 mod cell;
 
 use std::cell::Cell;
+use std::sync::Arc;
 
-use forebear_context::shim::thread;
+use forebear_context::shim::thread::{self, JoinHandle};
 use forebear_runtime::model::word::{
     CANCELLED, CLAIMED, FINISHED, HANDLE, HandleDrop, LINK, NEW, SPAWNED, SPAWNED_DETACHED, SUBMITTED,
 };
@@ -29,6 +30,23 @@ fn told_take(took: Took) -> &'static str {
         Took::Shared => "shared",
         Took::Cancelled => "cancelled",
     }
+}
+
+fn told_wait(how: How) -> &'static str {
+    match how {
+        How::Over => "over",
+        How::Ran => "ran it",
+        How::Parked => "parked",
+    }
+}
+
+/// An untyped handle elsewhere, which waits and goes.
+fn untyped_waiter(job: &Arc<Job>) -> JoinHandle<How> {
+    with(job, |job| {
+        let how = job.wait(&job.waiter(&BLOCKING), true, None);
+        job.release_link();
+        how
+    })
 }
 
 // ---- the last handle -----------------------------------------------------------------------------------------------
@@ -203,17 +221,9 @@ fn a_fused_take_sees_an_untyped_handle_that_only_looks() {
 fn a_fused_take_sees_an_untyped_handle_that_waits() {
     exhaust(&["as the only handle", "over", "ran it", "parked"], |answers| {
         let job = Job::new(SPAWNED + LINK);
-        let untyped = with(&job, |job| {
-            let how = job.wait(&job.waiter(&BLOCKING), true, None);
-            job.release_link();
-            how
-        });
+        let untyped = untyped_waiter(&job);
         answers.note(told_take(take(&job, || {})));
-        answers.note(match untyped.join().unwrap() {
-            How::Over => "over",
-            How::Ran => "ran it",
-            How::Parked => "parked",
-        });
+        answers.note(told_wait(untyped.join().unwrap()));
         job.check();
     });
 }
@@ -243,18 +253,10 @@ fn a_fused_take_that_gives_itself_away_wakes_who_waits() {
         let mut untyped = None;
         let took = take(&job, || {
             job.word.add_link();
-            untyped = Some(with(&job, |job| {
-                let how = job.wait(&job.waiter(&BLOCKING), true, None);
-                job.release_link();
-                how
-            }));
+            untyped = Some(untyped_waiter(&job));
         });
         answers.note(told_take(took));
-        answers.note(match untyped.unwrap().join().unwrap() {
-            How::Over => "over",
-            How::Ran => "ran it",
-            How::Parked => "parked",
-        });
+        answers.note(told_wait(untyped.unwrap().join().unwrap()));
         job.check();
     });
 }
@@ -273,11 +275,7 @@ fn a_popped_entry_and_a_handle_that_waits() {
             how
         });
         answers.note(if job.run_popped() { "popped and run" } else { "a stale entry" });
-        answers.note(match waiter.join().unwrap() {
-            How::Over => "over",
-            How::Ran => "ran it",
-            How::Parked => "parked",
-        });
+        answers.note(told_wait(waiter.join().unwrap()));
         job.check();
     });
 }

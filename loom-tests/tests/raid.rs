@@ -35,6 +35,15 @@ fn raider(list: &Arc<List>) -> JoinHandle<&'static str> {
     })
 }
 
+/// The timer thread, which fires the deadline of a request, and gives up the entry's link.
+fn timer(job: &Arc<Job>) -> JoinHandle<Cancel> {
+    with(job, |job| {
+        let came = job.abort(DEADLINE);
+        job.release_link();
+        came
+    })
+}
+
 /// One that is listed, of a list that is raided.
 fn listed(bits: u64) -> (Arc<List>, Arc<Job>) {
     let list = List::new();
@@ -152,11 +161,7 @@ fn a_deadline_that_comes_before_its_request_is_entered_ends_it_once() {
     explore(&["ended", "marked", "too late", "found it stale", "raided nothing", "ran it"], |answers| {
         let list = List::new();
         let job = Job::in_list(SPAWNED_LIMITED, &list);
-        let timer = with(&job, |job| {
-            let came = job.abort(DEADLINE);
-            job.release_link();
-            came
-        });
+        let timer = timer(&job);
         let raider = raider(&list);
         job.enter_known(&list);
         let listed = Cell::new(true);
@@ -176,11 +181,7 @@ fn a_deadline_that_comes_before_its_request_is_entered_meets_the_drop_of_its_han
     explore(&["ended", "marked", "too late"], |answers| {
         let list = List::new();
         let job = Job::in_list(SPAWNED_LIMITED, &list);
-        let timer = with(&job, |job| {
-            let came = job.abort(DEADLINE);
-            job.release_link();
-            came
-        });
+        let timer = timer(&job);
         job.enter_known(&list);
         job.drop_own_handle();
         pop(&job, &Cell::new(true));
