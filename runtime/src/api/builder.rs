@@ -150,8 +150,8 @@ impl RequestBuilder {
         self
     }
 
-    /// How many bytes of stack it is guaranteed, wherever it runs. The largest is 16 MiB less 16 KiB; who asks for more
-    /// gets a request that fails with [`StackError::TooLarge`].
+    /// How many bytes of stack it is guaranteed, wherever it runs. The largest is 16 MiB less 16 KiB; a request that asks for more
+    /// fails with [`StackError::TooLarge`].
     pub fn stack_size(mut self, bytes: usize) -> Self {
         // 0 asks for nothing, and so does 1.
         self.stack_size = NonZero::new(bytes.max(1));

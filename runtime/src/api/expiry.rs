@@ -35,11 +35,11 @@ use crate::record::header::Header;
 use crate::schedule::callbacks::{self, Call, CallOn};
 use crate::shared::{OfRuntime, Shared};
 
-/// A client of expiration timers for requests: who acquires is the current request, and one that has a timer when that expires is aborted
-/// with [`CancelReason::Expired`].
+/// A client of expiration timers for requests: the current request acquires a timer, and is aborted with [`CancelReason::Expired`] if that
+/// expires.
 ///
-/// It needs no server: the timers run on the clock and the timer thread of the request's runtime. That marks the request though every
-/// worker thread is stuck in a computation; what waits goes on at once, and what computes learns of it by
+/// It needs no server: the timers run on the clock and the timer thread of the request's runtime. The abort marks the request even
+/// while every worker thread is stuck in a computation. A wait of the request ends at once, and a computation learns of it by
 /// [`is_cancelled`](crate::is_cancelled). A request that neither waits nor asks is not ended by this: for that there are processes.
 ///
 /// It is an abort like any other: it spreads to what the request has made, a [`shield`](fn@crate::shield) holds it back, and the

@@ -126,8 +126,8 @@ fn polled_after_its_end(what: &str) -> ! {
 /// The future of a `&`[`Request`]: waits as [`Request::wait`] does, and blocks no thread. By [`IntoFuture`], hence by `(&request).await`.
 ///
 /// The first poll submits the request, if nobody has; it never runs it, save in a runtime without worker threads, where that is what
-/// [`submit`](Request::submit) does. From the first poll to its end or its drop the future counts as one who wants the request, as a thread
-/// that waits. A poll does not suspend; one in a request that was cancelled answers [`Cancelled`](WaitError::Cancelled). The waker is called
+/// [`submit`](Request::submit) does. From the first poll to its end or its drop the future counts as demand for the request, as a thread
+/// that waits does. A poll does not suspend; one in a request that was cancelled answers [`Cancelled`](WaitError::Cancelled). The waker is called
 /// once at most, after all waiters have been woken, on the thread that ended the request: one that is slow holds up that thread.
 ///
 /// Dropping the future withdraws that, and nothing else: the request goes on, unless it was cancelled meanwhile and spared for the sake of

@@ -33,14 +33,14 @@ use crate::schedule::wait;
 
 /// Calls `f` here, on this stack, and answers what it returned, unless that takes longer than `limit` by the runtime's clock.
 ///
-/// Then every cancellation point inside answers `Cancelled`: what waits goes on at once, a loop asks
-/// [`is_cancelled`](crate::is_cancelled). A region that computes and does not ask goes on until it returns. Nothing of this concerns
-/// the caller, who may go on. `f` may borrow and need not be `Send`.
+/// From then on every cancellation point inside returns `Cancelled`: a wait ends at once, and a loop can ask
+/// [`is_cancelled`](crate::is_cancelled). A region that computes and does not ask continues until it returns. The caller itself is not
+/// cancelled. `f` may borrow and need not be `Send`.
 ///
 /// Inside, the region is the current request, a child of the caller's with the name `timeout`; what is made in it is its child and
 /// inherits its limit, also if it outlives the region. Of nested regions the nearest limit counts. In a
 /// [`shield`](fn@crate::shield) inside, the limit is held back; a region inside a shield has its own. A `limit` of zero runs
-/// nothing, and one that leads farther than time can be told is none.
+/// nothing; one beyond what the clock can represent is no limit.
 ///
 /// A cancellation point: a caller that is cancelled meanwhile gets that as its error.
 ///

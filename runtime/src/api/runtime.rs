@@ -144,7 +144,7 @@ impl Runtime {
         laggards::count(&self.0.shared)
     }
 
-    /// What every live request is doing, whom it waits for, and who holds that. While the runtime goes on.
+    /// What every live request is doing, what it waits for, and which request or thread holds that. The runtime continues meanwhile.
     ///
     /// Each worker reports its requests at its next scheduling point. One that reaches none within 10 ms is listed with what it runs
     /// and the *number* of the requests that are private to it. So the call takes 10 ms at most, and some microseconds for each request
@@ -247,8 +247,8 @@ pub struct Metrics {
     pub direct: u64,
     /// Stacks in use or kept for use.
     pub live_stacks: usize,
-    /// Requests of this runtime that a [`RequestPool`](crate::RequestPool) has admitted over its bound, since somebody waited
-    /// for them who would else have waited for ever.
+    /// Requests of this runtime that a [`RequestPool`](crate::RequestPool) has admitted over its bound, since a waiter
+    /// would otherwise have waited for them for ever.
     pub over_bound: u64,
     /// Requests that had started and not ended when the runtime was [shut down](Runtime::shutdown).
     pub shut_down: usize,

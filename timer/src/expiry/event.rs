@@ -38,9 +38,9 @@ pub enum TimerEvent<'a, W> {
     /// A timer was found to have expired. Told once for each, before anybody is reaped for it.
     #[non_exhaustive]
     Expired {
-        /// Whose it is.
+        /// The worker that has it.
         worker: &'a W,
-        /// Which.
+        /// The timer.
         timer: &'a Timer,
         /// How long ago it expired.
         late: Duration,
@@ -48,7 +48,7 @@ pub enum TimerEvent<'a, W> {
     /// A worker was reaped, and its timers are dropped.
     #[non_exhaustive]
     Reaped {
-        /// Who.
+        /// The worker.
         worker: &'a W,
         /// The timer that decided.
         timer: &'a Timer,
@@ -58,13 +58,13 @@ pub enum TimerEvent<'a, W> {
     /// A worker that was to be reaped was gone already, and its timers are dropped.
     #[non_exhaustive]
     Gone {
-        /// Who.
+        /// The worker.
         worker: &'a W,
     },
     /// A step against a worker was taken, and the next follows if its timers are not released.
     #[non_exhaustive]
     Warned {
-        /// Who.
+        /// The worker.
         worker: &'a W,
         /// How often the reaper was called before this.
         attempt: u32,
@@ -74,9 +74,9 @@ pub enum TimerEvent<'a, W> {
     /// A worker could not be reaped.
     #[non_exhaustive]
     ReapFailed {
-        /// Who.
+        /// The worker.
         worker: &'a W,
-        /// Why.
+        /// The reason.
         error: &'a TimerError,
         /// How often it was tried before this.
         attempt: u32,
@@ -86,7 +86,7 @@ pub enum TimerEvent<'a, W> {
     /// The reaper panicked. The worker counts as reaped, and its timers are dropped.
     #[non_exhaustive]
     ReaperPanicked {
-        /// Who was to be reaped.
+        /// The worker that was to be reaped.
         worker: &'a W,
         /// The panic.
         failure: &'a Failure,
@@ -102,7 +102,7 @@ pub enum TimerEvent<'a, W> {
     /// A turn of the server was given up. It goes on with the next.
     #[non_exhaustive]
     TurnFailed {
-        /// Why.
+        /// The reason.
         error: &'a TimerError,
     },
 }

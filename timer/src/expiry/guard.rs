@@ -141,8 +141,8 @@ impl TimerGuard<'static> {
 }
 
 impl<'c> TimerBuilder<'c> {
-    /// The scope, in place of the file and line where [`expires`](Self::expires) is called and of who calls. One with a name is the whole
-    /// worker's: it has one timer by that name, whichever code acquires it.
+    /// The scope, in place of the default: the file and line of the call of [`expires`](Self::expires), and its caller. One with a name is the
+    /// whole worker's: it has one timer by that name, whichever code acquires it.
     pub fn scope(self, scope: impl Into<Scope>) -> Self {
         TimerBuilder { scope: Some(scope.into()), ..self }
     }

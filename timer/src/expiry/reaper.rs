@@ -58,7 +58,7 @@ impl<W, F: FnMut(&Overdue<'_, W>) -> Reap + Send + 'static> Reaper<W> for F {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Overdue<'a, W> {
-    /// Who.
+    /// The worker.
     pub worker: &'a W,
     /// The timer that decides what is done: of those that have expired the earliest that does more than log. Its signal is never
     /// [`Signal::LogOnly`](super::Signal::LogOnly).
@@ -72,8 +72,8 @@ pub struct Overdue<'a, W> {
 }
 
 impl<'a, W> Overdue<'a, W> {
-    /// As a server would tell it, for those who write a server, or test a reaper; the timers in order of their deadlines. `None` if none of
-    /// them wants more than a log.
+    /// What a server would report: for authors of servers, and for tests of reapers. `expired` is in the order of deadlines. `None` if none of
+    /// these timers asks for more than a log.
     pub fn new(worker: &'a W, expired: &'a [Timer], attempt: u32, now: Instant) -> Option<Self> {
         let timer = expired.iter().find(|timer| timer.signal != super::Signal::LogOnly)?;
         Some(Overdue { worker, timer, expired, attempt, now })

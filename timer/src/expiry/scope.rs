@@ -8,10 +8,10 @@ use std::sync::Arc;
 use forebear_context::context::{Caller, caller};
 use forebear_context::error::internal::ShownName;
 
-/// The name of a block of code that has a timer, and who holds it: one that was given, of the whole worker; or the file and the line of
-/// the call, of the request or thread that calls.
+/// The name of a block of code that has a timer, and its holder. A name that was given is held by the whole worker; the file and the line of
+/// a call are held by the request or thread that calls.
 ///
-/// A worker has at most one timer for a scope: who acquires it again moves its deadline. Scopes are the same if their names and their
+/// A worker has at most one timer for a scope: acquiring it again moves its deadline. Scopes are the same if their names and their
 /// [holders](Self::holder) are. So two requests that pass the same line have a timer each, and a function that calls itself has one. A clone
 /// is another handle of the same text.
 ///

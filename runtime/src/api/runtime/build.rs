@@ -208,8 +208,8 @@ impl RuntimeBuilder {
     /// all of whose contexts are requests of this runtime (and the thread that runs them) does the same for the same seed,
     /// step by step; other seeds are other interleavings.
     ///
-    /// At every wait, yield, submit and end it is drawn who goes on. So requests do *not* go in the order of their
-    /// ancestors here, and none that can go on is passed over for ever. The runtime belongs to the thread that first
+    /// At every wait, yield, submit and end the seed decides which request continues. So requests do *not* run in the order of their
+    /// ancestors here, but none that can continue is passed over for ever. The runtime belongs to the thread that first
     /// submits to it, waits in it, enters or runs it, until that exits; requests run when that thread waits or yields. Other threads may use it
     /// as they may use any, but then what happens depends on them, too. Time is virtual: when nothing can go on the clock
     /// jumps to the next deadline, so an hour's time-out passes at once; [`Runtime::now`] tells it. Goes with neither

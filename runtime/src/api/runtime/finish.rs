@@ -143,9 +143,9 @@ impl Runtime {
     /// its callbacks too. What is made or submitted afterwards is cancelled at once.
     ///
     /// A request that does not end in time is a *laggard*. Its stack and the thread of its worker stay, since others may have
-    /// borrowed from them; so does a scope that waits for one. Anybody else who waits for it from outside the runtime is
-    /// answered [`ShutDown`](forebear_context::error::WaitError::ShutDown). A laggard may still end by and by; calling
-    /// again waits for that, and answers how it stands then. Several may call at once. With a grace of zero all is named that has not ended
+    /// borrowed from them; so does a scope that waits for one. Any other wait for it from outside the runtime returns
+    /// [`ShutDown`](forebear_context::error::WaitError::ShutDown). A laggard may still end later; a further call
+    /// waits for that, and returns what is left then. Several may call at once. With a grace of zero all is named that has not ended
     /// on the spot.
     ///
     /// The thread of a worker that destroys its thread-locals is waited for and named in the same way. Work that had not started ends on the calling
