@@ -18,6 +18,7 @@ use super::firing::let_go;
 use super::keeping::BATCH;
 use super::*;
 use crate::record::header::Header;
+use crate::schedule::above;
 use crate::schedule::worker::OnWorker;
 use crate::state::alarms::Sleep;
 use crate::state::attention::{LIMITS, OLDER};
@@ -33,11 +34,17 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// On the system's clock.
 fn on_its_own() -> Deadlines {
-    Deadlines::new(Time::Estimated, "test", 2, false)
+    by(Time::Estimated)
 }
 
 fn on(clock: impl Clock + 'static) -> Deadlines {
-    Deadlines::new(Time::User(Arc::new(clock)), "test", 2, false)
+    by(Time::User(Arc::new(clock)))
+}
+
+fn by(time: Time) -> Deadlines {
+    // A foreign thread that waits calls by the table, and there may be no runtime yet.
+    above::provide();
+    Deadlines::new(time, "test", 2, false)
 }
 
 /// Waits for other threads. What never comes is a failure and not a hang.
