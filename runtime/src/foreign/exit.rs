@@ -103,7 +103,7 @@ impl Foreign {
         for seat in seats {
             // SAFETY: it is there until below, where it is no longer current.
             unsafe { fiber::enter(&raw const own.fiber) };
-            seat.leave();
+            (seat.shared.calls.leave_seat)(&seat);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::record::header::Header;
 use crate::record::hooks::Hooks;
 use crate::record::runtime::{Counts, RuntimeRecord};
 use crate::shared::deadlines::Deadlines;
-use crate::shared::driven::Driven;
+use crate::shared::driven::{Driven, Seat};
 use crate::shared::ending::Ending;
 use crate::shared::futures::Futures;
 use crate::shared::generation::Generation;
@@ -126,6 +126,8 @@ pub(crate) struct Calls {
     pub put_back_drawn: fn(&WorkerRecord),
     /// The calling thread has taken this seat.
     pub sit_down: fn(&WorkerRecord) -> Result<(), StackError>,
+    /// The calling thread exits, and leaves this seat behind.
+    pub leave_seat: fn(&Seat),
     /// The end has been waited for long enough: says for whom, and does what the setting asks for.
     pub settle_late: fn(&Shared) -> LateStep,
 }

@@ -21,7 +21,7 @@ use crate::record::report;
 use crate::schedule::above;
 use crate::schedule::worker::{HasWorkers, Worker};
 use crate::shared::deadlines::Deadlines;
-use crate::shared::driven::Driven;
+use crate::shared::driven::{Driven, Seat};
 use crate::shared::ending;
 use crate::shared::{Calls, Settings, Shared};
 use crate::stack::{self, overflow};
@@ -449,6 +449,7 @@ impl RuntimeBuilder {
                 answer_dumps: dump::answer_all,
                 put_back_drawn: |record| Worker::of(record).put_back_drawn(),
                 sit_down: |record| Worker::of(record).sit_down(),
+                leave_seat: Seat::leave,
                 settle_late,
             },
         });
