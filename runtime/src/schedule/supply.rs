@@ -1,4 +1,19 @@
 //! What a runtime's workers do for the engine that drives their threads, and how the last of them leaves the runtime.
+//!
+//! # Who may leave, and when
+//!
+//! The engine asks [`Supply::may_stop`] of a worker that has been told to stop and has found nothing to do. Only workers that have nothing pinned to them leave.
+//!
+//! | the worker | leaves if | and from then on |
+//! |---|---|---|
+//! | is not the last | its mailbox of messages is abandoned while it is empty | a sender finds it abandoned, and does the work itself under a lock |
+//! | is the last | no foreign thread runs a request of the runtime, and the injector is closed while it is empty | a push of a root is refused, and its pusher ends the root |
+//!
+//! # The race
+//!
+//! *Two workers that leave at once.* `alive` is lowered by an exchange before the mailbox is abandoned. A worker that cannot abandon its mailbox raises it again and
+//! stays. In between another worker may take itself for the last, close the injector, and leave. Then all requests are over, and the
+//! messages that are left concern none that goes on.
 
 use std::ptr;
 use std::time::Duration;

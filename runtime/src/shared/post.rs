@@ -1,4 +1,13 @@
 //! A worker's post: the part of its record that other threads touch. All else of the record is the worker's own ([`super::worker`]).
+//!
+//! | field | written by | read by |
+//! |---|---|---|
+//! | `attention` | any thread raises bits; the worker clears them ([`crate::state::attention`]) | the worker, at each scheduling point |
+//! | `running`, `private`, `busy` | the worker | any thread, as a hint |
+//! | `mailbox`, `shared_queue`, `held`, `raises`, `asked` | any thread, each by its own protocol | the worker; thieves take from the two queues |
+//! | `coroutines` | the worker, under the lock (K5) | any thread, under the lock |
+//! | `here` | the worker's thread, under the lock; taken out before its locals are destroyed | any thread, under the lock |
+//! | `raids` | a raider, and the worker that waits for it ([`crate::state::raid`]) | both |
 
 use std::any::Any;
 use std::ptr::{self, NonNull};
