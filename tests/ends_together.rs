@@ -200,6 +200,43 @@ fn the_receiver_of_a_stopped_pool_gets_an_answer_from_what_the_pool_held_back() 
     });
 }
 
+/// Who stops a pool, while one of its members waits for what the waiter does next.
+fn a_member_waits_for_captures(by_the_member: bool) {
+    let (completer, answer) = Request::<()>::completer("answer");
+    let (began, told) = (Flag::new(), Count::new());
+    let mut pool = RequestPool::new().max_active(1);
+    let (canceller, up, counts) = (pool.canceller(), began.clone(), told.clone());
+    let stops = by_the_member.then(|| canceller.clone());
+    pool.add(move || {
+        stops.iter().for_each(|canceller| canceller.cancel());
+        up.raise();
+        assert!(matches!(shield(|| answer.wait().copied()), Err(WaitError::Failed(_))));
+        counts.up();
+    });
+    pool.add(move || drop(completer));
+    let thread = (!by_the_member).then(|| {
+        thread::spawn(move || {
+            hold_thread_until(|| began.is_up());
+            canceller.cancel();
+        })
+    });
+    assert!(matches!(pool.wait(), Err(WaitError::TargetCancelled(CancelReason::PoolCancelled))));
+    assert_eq!(told.get(), 1);
+    if let Some(thread) = thread {
+        thread.joined().unwrap();
+    }
+}
+
+/// The member that has begun is shielded, and waits for what is abandoned with the captures of one that never begins.
+#[test]
+fn a_stopped_pool_drops_what_has_not_begun_though_no_member_ends() {
+    in_both_worlds(|| a_member_waits_for_captures(true));
+    on_each_of(&[1, 2], |runtime| {
+        runtime.enter(|| a_member_waits_for_captures(false));
+        runtime.run(|| a_member_waits_for_captures(false));
+    });
+}
+
 /// What is wanted is in the pool's hands, and so is the thread that waits for the pool; a thread that is no member wants it, and a member waits for that thread.
 #[test]
 fn a_thread_gets_an_answer_from_what_a_stopped_pool_held_back() {
@@ -408,6 +445,62 @@ fn a_select_that_ends_leaves_all_before_any_ends() {
     });
 }
 
+/// Calls a closure when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A request that nobody runs, whose captures cancel the request that looks at it.
+fn cancels_who_looks(runtime: &Runtime) -> Request<()> {
+    let made = Arc::new(OnceLock::new());
+    let place = made.clone();
+    let maker = runtime.spawn(move || {
+        let captures = OnDrop(|| _ = Request::current().unwrap().abort(CancelReason::Aborted));
+        place.set(Request::new(move || drop(captures))).unwrap();
+        until(is_cancelled);
+    });
+    until(|| made.get().is_some());
+    maker.cancel();
+    until(|| maker.is_done());
+    made.get().unwrap().clone()
+}
+
+/// The select has submitted two, and stands in no list, when its request is cancelled.
+#[test]
+fn a_select_that_is_refused_asks_all_that_it_has_submitted_before_one_of_them_ends() {
+    on_each(|runtime| {
+        runtime.enter(|| {
+            let (captures, place, ends) = waits_for();
+            let (_completer, gate) = Request::<()>::completer("gate");
+            let first = Request::builder().detached().after(&gate).build(move || drop(captures));
+            let second = Request::builder().own_stack().detached().try_build(until_cancelled);
+            place.set(second.clone()).unwrap();
+            let arms = [first.clone(), second.clone(), cancels_who_looks(runtime)];
+            let waiter = Request::builder().own_stack().spawn(move || {
+                let [first, second, third] = &arms;
+                select! {
+                    biased;
+                    _ = first => 1,
+                    _ = second => 2,
+                    answer = third => {
+                        assert!(matches!(answer, Err(WaitError::Cancelled)), "{answer:?}");
+                        3
+                    }
+                }
+            });
+            waiter.submit();
+            until(|| waiter.is_done() && first.is_done() && second.is_done());
+            assert_eq!(ends.get(), 1);
+            ends_cancelled(&first);
+            ends_cancelled(&second);
+        });
+    });
+}
+
 #[test]
 fn a_scope_of_a_thread_that_is_stopped_marks_all_jobs_before_it_ends_any() {
     on_each(|runtime| {
@@ -484,5 +577,21 @@ fn a_cancel_by_a_thread_that_no_runtime_has_met_names_a_wait_of_captures_for_the
         let thread = thread::spawn(move || request.cancel());
         assert_eq!(thread.joined().unwrap(), Cancellation::Marked);
         assert_eq!(told.get(), 1);
+    });
+}
+
+/// A thread that blocks in the first's captures leaves the second to workers, which have gone.
+#[test]
+fn what_a_thread_cancels_together_ends_also_when_the_workers_have_gone() {
+    on_each_of(&[1, 2], |runtime| {
+        let (captures, place, ends) = waits_for();
+        let first = Request::builder().on(runtime).build(move || drop(captures));
+        let second = Request::builder().on(runtime).build(|| ());
+        place.set(second.clone()).unwrap();
+        runtime.shutdown(Duration::from_secs(60)).unwrap();
+        RequestSet::from_iter([first.clone(), second.clone()]).cancel();
+        assert_eq!(ends.get(), 1);
+        ends_cancelled(&first);
+        ends_cancelled(&second);
     });
 }

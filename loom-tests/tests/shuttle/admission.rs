@@ -1,7 +1,9 @@
 //! Pools of many members, with cancels, and others who want what is held back.
 
+use std::sync::{Arc, OnceLock};
+
 use forebear_loom_tests::roam;
-use forebear_runtime::{CancelReason, Outcome, Request, RequestPool, WaitError, yield_now};
+use forebear_runtime::{CancelReason, Outcome, Request, RequestPool, State, WaitError, shield, yield_now};
 
 use crate::support::{Count, Ledger, draw, finish, pause, runtime, thread, until_cancelled};
 
@@ -174,5 +176,92 @@ fn what_is_held_back_is_admitted_when_those_inside_wait_for_it() {
         drop((wanted, between, member));
         finish(&runtime);
         assert_eq!(ledger.alive(), 0);
+    });
+}
+
+/// Waits for a request when it is dropped.
+struct Wants(Arc<OnceLock<Request<()>>>);
+
+impl Drop for Wants {
+    fn drop(&mut self) {
+        let wanted = self.0.get().unwrap();
+        _ = shield(|| wanted.wait().copied());
+        assert!(wanted.is_done());
+    }
+}
+
+/// A pool that holds two requests back is stopped from elsewhere. The captures of the first wait for the second when they are dropped, and so does a
+/// thread. None of the two is left waiting, whichever thread ends the first.
+#[test]
+fn captures_of_what_a_stopped_pool_holds_back_wait_for_another() {
+    roam(4, &["cancelled", "ran"], |answers| {
+        let (runtime, ledger) = (runtime(2), Ledger::default());
+        let place = Arc::new(OnceLock::new());
+        let (captured, wants) = (ledger.probe(), Wants(place.clone()));
+        let (first, second) = runtime.enter(|| {
+            let first = Request::new(move || drop((captured, wants)));
+            (first, Request::new(|| ()))
+        });
+        place.set(second.clone()).unwrap();
+        let waits = thread({
+            let wanted = second.clone();
+            move || {
+                pause(1_000);
+                wanted.wait().copied()
+            }
+        });
+        let came = runtime.enter(|| {
+            let mut pool = RequestPool::new().max_active(1);
+            pool.add(until_cancelled);
+            pool.include(first.clone()).include(second.clone());
+            let canceller = pool.canceller();
+            let cancels = thread(move || {
+                pause(2_000);
+                canceller.cancel();
+            });
+            let came = pool.wait();
+            cancels.join().unwrap();
+            came
+        });
+        assert!(matches!(came, Err(WaitError::TargetCancelled(CancelReason::PoolCancelled))), "{came:?}");
+        assert_eq!(first.state(), State::Cancelled);
+        answers.note(match waits.join().unwrap() {
+            Ok(()) => "ran",
+            Err(WaitError::TargetCancelled(CancelReason::PoolCancelled)) => "cancelled",
+            other => panic!("{other:?}"),
+        });
+        finish(&runtime);
+        drop((first, second, place));
+        assert_eq!(ledger.alive(), 0);
+    });
+}
+
+/// A pool is stopped from elsewhere while its waiter falls asleep. The member that has begun is shielded, and waits for what is abandoned with the
+/// captures of one that never begins: the waiter drops those.
+#[test]
+fn a_stop_wakes_the_waiter_of_a_pool_whose_member_waits_for_what_has_not_begun() {
+    roam(4, &["begun", "not begun"], |answers| {
+        let (runtime, begun) = (runtime(2), Count::default());
+        let came = runtime.enter(|| {
+            let (completer, answer) = Request::<()>::completer("answer");
+            let mut pool = RequestPool::new().max_active(1);
+            let up = begun.clone();
+            pool.add(move || {
+                up.up();
+                assert!(matches!(shield(|| answer.wait().copied()), Err(WaitError::Failed(_))));
+            });
+            pool.add(move || drop(completer));
+            let canceller = pool.canceller();
+            let cancels = thread(move || {
+                pause(2_000);
+                canceller.cancel();
+            });
+            let came = pool.wait();
+            cancels.join().unwrap();
+            came
+        });
+        assert!(matches!(came, Err(WaitError::TargetCancelled(CancelReason::PoolCancelled))), "{came:?}");
+        answers.note(if begun.get() > 0 { "begun" } else { "not begun" });
+        finish(&runtime);
     });
 }

@@ -182,8 +182,9 @@ impl<H, A> Drop for RequestArm<H, A> {
         if self.approach.submitted
             && let Some(fiber) = foreign::fiber()
         {
+            // Other arms have yet to go.
             // SAFETY: the handle's count; it stands in no list any more.
-            unsafe { self.approach.give_up(fiber, self.header) };
+            unsafe { self.approach.give_up_later(fiber, self.header) };
         }
     }
 }

@@ -140,20 +140,8 @@ pub(crate) unsafe fn leave_declared(
     unsafe { open::leave(open, h.word(), asks, leave) }
 }
 
-/// The waiter on `fiber` is cancelled, and has submitted for itself what it now will not wait for: asks for its cancellation.
-///
-/// # Safety
-///
-/// As [`cancel`](super::cancel).
-#[cold]
-pub(crate) unsafe fn cancel_for_waiter(fiber: &Fiber, header: NonNull<Header>) {
-    // SAFETY: by contract.
-    let came = mark_for_waiter(fiber, unsafe { header.as_ref() });
-    // SAFETY: by contract, and by the answer.
-    unsafe { carry_out(header, came) };
-}
-
-/// The same, and what the answer leaves to do is the caller's.
+/// The waiter on `fiber` is cancelled, and has submitted for itself what it now will not wait for: asks for its cancellation. What the answer leaves
+/// to do is the caller's.
 pub(crate) fn mark_for_waiter(fiber: &Fiber, h: &Header) -> Cancel {
     let (side, reason) = (h.side_or_new(), reason_of_waiter(Some(fiber), h));
     h.word().cancel_locked(|| {

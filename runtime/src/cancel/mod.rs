@@ -58,7 +58,7 @@ pub(crate) mod unstarted;
 use self::ancestors::reason_for_children;
 pub(crate) use self::ancestors::{is_orphaned_by_cancel, reason_of_ancestor};
 use self::demand::{demand, list_demand, wants};
-pub(crate) use self::leaving::{asks, cancel_for_waiter, leave, leave_declared, mark_for_waiter, withdraw};
+pub(crate) use self::leaving::{asks, leave, leave_declared, mark_for_waiter, withdraw};
 pub(crate) use self::reach::{ends_with, is_told_of};
 pub(crate) use self::refusal::{
     concerns, concerns_worker, is_cancelled, is_cancelled_here, is_outlasted, looks, read_messages, refuses,

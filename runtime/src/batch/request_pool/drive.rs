@@ -164,16 +164,16 @@ struct PoolWaiter<'a, 'env, T> {
 }
 
 impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
-    /// Opens the admission, and holds back what is included.
+    /// Opens the admission, through which a stop wakes the waiter, and holds back what is included.
     fn open<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>) {
-        if self.kept.is_empty() {
-            return;
-        }
         let run: NonNull<dyn Waited + '_> = NonNull::from(self.run);
         // SAFETY: only the lifetime is left out; HB1 stands for it.
         let run: NonNull<dyn Waited> = unsafe { std::mem::transmute(run) };
         let waiter = NonNull::from(self.fiber.context());
         self.run.board.set_admission(Some(Admission { run, scope: scope.core(), waiter }));
+        if self.kept.is_empty() {
+            return;
+        }
         self.run.hold(self.kept.iter().flatten().map(|kept| kept.request.clone()));
     }
 

@@ -20,9 +20,9 @@
 //! # The race
 //!
 //! Something for the waiter to do may come up between its last look and its sleep. Both sides decide under the lock:
-//! the waiter leaves its ticket only if there is nothing, and the thread that adds something takes the ticket. A stop of a pool without included
-//! requests wakes nobody: the waiter sleeps only while there are members admitted or lanes spare, and each of them comes by here
-//! once more. With included requests the thread that stops the pool wakes the waiter.
+//! the waiter leaves its ticket only if there is nothing, and the thread that adds something takes the ticket. The thread that stops the pool
+//! wakes the waiter. Each admitted member comes by here once more, but perhaps not soon: a member in a shielded region may wait for what only the
+//! waiter gives, when it drops the callables that are held.
 //!
 //! # Gathering
 //!

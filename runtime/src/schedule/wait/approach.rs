@@ -29,7 +29,7 @@ use crate::schedule::{admission, held_back};
 use crate::shared::ending::Stage;
 use crate::shared::worker::is_unwinding;
 use crate::shared::{OfRuntime, Shared};
-use crate::state::word::{Bits, COMPLETING, HELD, NEW, PRIVATE, QUEUED, WAITERS};
+use crate::state::word::{Bits, COMPLETING, Cancel, HELD, NEW, PRIVATE, QUEUED, WAITERS};
 
 /// Claims a target that has not started and runs it on this stack, if that may be done. True: it was tried, and the target is to be looked at
 /// anew.
@@ -233,17 +233,35 @@ impl Approach {
     ///
     /// As [`super::until_over`]; `fiber` is the calling one.
     pub(crate) unsafe fn give_up(&mut self, fiber: &Fiber, header: NonNull<Header>) {
+        // SAFETY: by contract; the answer is fresh.
+        unsafe { cancel::carry_out(header, self.mark_given_up(fiber, header)) };
+    }
+
+    /// The same for one of several that the waiter gives up: an end is left to a worker, since its captures may wait for another of them.
+    ///
+    /// # Safety
+    ///
+    /// As [`give_up`](Self::give_up).
+    pub(crate) unsafe fn give_up_later(&mut self, fiber: &Fiber, header: NonNull<Header>) {
+        // SAFETY: by contract; the answer is fresh.
+        unsafe { cancel::carry_out_later(header, self.mark_given_up(fiber, header)) };
+    }
+
+    /// Asks a target that is given up. What the answer leaves to do is the caller's.
+    ///
+    /// # Safety
+    ///
+    /// As [`give_up`](Self::give_up).
+    unsafe fn mark_given_up(&mut self, fiber: &Fiber, header: NonNull<Header>) -> Cancel {
         let submitted = std::mem::take(&mut self.submitted);
         #[cfg(mutant = "submitted_and_forgotten")]
         let submitted = false;
-        if submitted
+        // SAFETY: by contract.
+        let h = unsafe { header.as_ref() };
+        let asks = submitted
             && cancel::is_cancelled_here(fiber)
             && !is_unwinding(fiber)
-            // SAFETY: by contract.
-            && cancel::asks(fiber.request(), unsafe { header.as_ref() })
-        {
-            // SAFETY: by contract.
-            unsafe { cancel::cancel_for_waiter(fiber, header) };
-        }
+            && cancel::asks(fiber.request(), h);
+        if asks { cancel::mark_for_waiter(fiber, h) } else { Cancel::Unasked }
     }
 }

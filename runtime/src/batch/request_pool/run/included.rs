@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 use std::ptr::NonNull;
 
-use forebear_context::shim::MutexGuard;
 use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::{MutexGuard, mutant};
 
 use super::Run;
 use super::state::{Included, RunState};
@@ -62,7 +62,7 @@ impl<T> Waited for Run<'_, T> {
         let mut state = self.lock();
         let mut released = release(&mut state.included);
         released.others.extend(state.waited.iter().map(|(_, request)| request.clone()));
-        self.unlock_and_tell(state);
+        mutant!("stop_wakes_nobody", drop(state), self.unlock_and_tell(state));
         released
     }
 
