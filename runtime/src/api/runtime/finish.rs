@@ -54,7 +54,6 @@ use std::time::Duration;
 
 use forebear_context::context::{Cause, Context, Reason, Ticket, with_foreign};
 use forebear_context::shim::atomic::Ordering;
-use forebear_context::shim::thread;
 
 use super::drive::drive_within;
 use super::laggards;
@@ -73,9 +72,12 @@ use crate::shared::worker::OnRecord;
 use crate::shared::{OfRuntime, Shared};
 use crate::time::deadlines::park_until;
 
-/// How often it is looked again when nobody is found and yet somebody is there: one in the middle of dropping a request that
-/// never started has no name.
-const LOOKS: usize = 10_000;
+/// How often it is looked again when nobody is found and yet somebody is there, or a thread exits: one in the middle of dropping a request that never
+/// started has no name, and a thread that exits needs a moment.
+const LOOKS: usize = 20;
+/// How long each of those looks waits for the exits of all threads. The caller sleeps meanwhile: where many threads are ready each turn of the
+/// processor takes long, and a caller that yielded would wait for as many turns as it looks.
+const LOOK_WAITS: Duration = Duration::from_millis(1);
 
 impl Runtime {
     /// Lets the work end that was submitted, and then the runtime: for `grace` at most, by the runtime's clock. What is left then is
@@ -220,7 +222,7 @@ impl Runtime {
                 break laggards;
             }
             // Nothing is left but a worker that is about to go, or a thread that is about to exit.
-            thread::yield_now();
+            shared.ending.exits_within(LOOK_WAITS);
         };
         // 5.
         self.0.close_what_is_over();
