@@ -4,6 +4,7 @@
 //! youngest comes first, so those that could not go on are older than the one that could. No clock is read but the watchdog's.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -93,16 +94,65 @@ fn holders_of_a_reentrant_mutex_do_not_keep_each_other_from_it() {
     ordered_appenders(2, 19, |n| n % 2 == 0, move |n| append(&mut list.lock().borrow_mut(), n));
 }
 
-#[test]
-fn holders_of_a_raw_mutex_do_not_keep_each_other_from_it() {
+fn under_a_raw_mutex() -> impl Fn(u32) -> bool + Clone + Send {
     let list = Arc::new((RawMutex::new(), std::sync::Mutex::new(vec![0])));
-    let appends = move |n| {
+    move |n| {
         list.0.lock();
         let appended = append(&mut list.1.lock().unwrap(), n);
         list.0.unlock().unwrap();
         appended
-    };
-    ordered_appenders(2, 19, |n| n % 2 == 0, appends);
+    }
+}
+
+#[test]
+fn holders_of_a_raw_mutex_do_not_keep_each_other_from_it() {
+    ordered_appenders(2, 19, |n| n % 2 == 0, under_a_raw_mutex());
+}
+
+/// Has the calling thread, and those that it starts, stay on one of its processors.
+#[cfg(target_os = "linux")]
+fn stay_on_one_processor() {
+    // SAFETY: a set of processors is bits, and zeros are one.
+    let (mut may, mut one) = unsafe { std::mem::zeroed::<(libc::cpu_set_t, libc::cpu_set_t)>() };
+    let size = size_of::<libc::cpu_set_t>();
+    // SAFETY: the sets are there, and the calls write to their own set only.
+    unsafe {
+        assert_eq!(libc::sched_getaffinity(0, size, &raw mut may), 0);
+        let first = (0..libc::CPU_SETSIZE as usize).find(|&n| libc::CPU_ISSET(n, &may));
+        libc::CPU_SET(first.expect("it runs on one"), &mut one);
+        assert_eq!(libc::sched_setaffinity(0, size, &raw const one), 0);
+    }
+}
+
+/// A waiter that looks for a held lock keeps its holder from the processor; so do the eight threads, which never wait.
+#[cfg(target_os = "linux")]
+#[test]
+fn on_one_busy_processor_they_do_not_keep_each_other_from_it() {
+    /// Lets the threads go, also if the test fails.
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let _over = Over(&over);
+            stay_on_one_processor();
+            for _ in 0..8 {
+                s.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop()
+                    }
+                });
+            }
+            for workers in [1, 2] {
+                ordered_appenders(workers, 9, |n| n % 2 == 0, under_a_mutex());
+                ordered_appenders(workers, 9, |n| n % 2 == 0, under_a_raw_mutex());
+            }
+        });
+    });
 }
 
 #[test]
