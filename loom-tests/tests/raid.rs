@@ -215,6 +215,19 @@ fn a_local_request_that_is_waited_for_is_raided() {
 }
 
 #[test]
+fn a_local_request_that_is_run_at_once_is_raided() {
+    explore(&["raided nothing", "ran it", "found it stale"], |answers| {
+        let (list, job, listed) = local();
+        let raider = raider(&list);
+        job.wait_own_at_once(&job.waiter(&BLOCKING), &listed);
+        pop(&job, &listed);
+        answers.note(raider.join().unwrap());
+        job.drop_own();
+        job.check();
+    });
+}
+
+#[test]
 fn a_local_request_that_is_let_go_of_is_raided() {
     explore(&["raided nothing", "ran it", "found it stale"], |answers| {
         let (list, job, listed) = local();

@@ -27,14 +27,14 @@ impl Job {
 
     fn advance_local(&self, step: LocalStep) -> bool {
         self.touch();
-        self.word.advance_local(&self.local, &self.local_owner, step)
+        self.word.advance_local(&self.local, &self.local_owner, self.local.stage(), step)
     }
 
     /// `Request::submit` by the owner.
     pub fn submit_own(&self, listed: &Cell<bool>) {
         self.touch();
         if self.word.is_local() {
-            if !self.local.is_new() {
+            if !self.local.stage().is_new() {
                 return;
             }
             if self.advance_local(LocalStep::Listed) {
@@ -56,10 +56,30 @@ impl Job {
     /// `Request::wait` by the owner: true if all of it was a local request when it did it.
     pub fn wait_own(&self, waiter: &Waiter, listed: &Cell<bool>) -> (How, bool) {
         self.touch();
-        if self.word.is_local() && self.advance_local(LocalStep::Started) {
-            if listed.get() {
-                self.take_out(listed);
-            }
+        let started = self.word.is_local() && self.advance_local(LocalStep::Started);
+        if started && listed.get() {
+            self.take_out(listed);
+        }
+        self.wait_started(started, waiter, listed)
+    }
+
+    /// The same where the owner touches the entry first, as in `run_local`.
+    pub fn wait_own_at_once(&self, waiter: &Waiter, listed: &Cell<bool>) -> (How, bool) {
+        self.touch();
+        if !self.word.is_local() || !self.begin_touch() {
+            return self.wait_own(waiter, listed);
+        }
+        let started = self.advance_local(LocalStep::Started);
+        if started {
+            self.unlink(listed);
+        } else {
+            self.touched();
+        }
+        self.wait_started(started, waiter, listed)
+    }
+
+    fn wait_started(&self, started: bool, waiter: &Waiter, listed: &Cell<bool>) -> (How, bool) {
+        if started {
             let value = self.call();
             self.put_value(value);
             if self.word.is_local() && self.advance_local(LocalStep::Done) {

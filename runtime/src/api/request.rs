@@ -218,11 +218,19 @@ impl<T> Request<T> {
     #[inline]
     pub fn wait(&self) -> Result<&T, WaitError> {
         // SAFETY: this handle lasts as long as the borrow.
-        if unsafe { wait::until_over(self.header)? } && self.header().bare.is_local() {
-            // It has run right here, and that is this thread's local request: so it is over, with a value.
-            // SAFETY: W2: this handle.
+        if unsafe { wait::runs_locally(self.header) } {
+            // It has run right here.
+            // SAFETY: W2: it is over with a value; this handle.
             return Ok(unsafe { Header::value::<T>(self.header).as_ref() });
         }
+        self.wait_slowly()
+    }
+
+    /// All waits but the one that is most common. Not inlined, for the switch is inlined here.
+    #[inline(never)]
+    fn wait_slowly(&self) -> Result<&T, WaitError> {
+        // SAFETY: this handle lasts as long as the borrow.
+        unsafe { wait::until_over(self.header)? };
         self.answer()
     }
 

@@ -54,13 +54,14 @@ mod tests;
 
 pub(crate) use self::cells::{LARGE, class_of};
 pub(crate) use self::depot::Depot;
-pub(crate) use self::end::{end, end_child, release, take_place};
+pub(crate) use self::end::{end, end_child, end_plain_child, release, take_place};
 pub(crate) use self::stock::LOOK;
 
 use self::cells::{CLASSES, Free, STEP};
 use self::end::end_on;
 use self::stock::{BATCH, Batch, Found};
 use crate::record::counter::Counter;
+use crate::record::fiber;
 use crate::record::header::Header;
 use crate::record::message::Message;
 use crate::record::reclaim;
@@ -182,19 +183,25 @@ impl Arena {
     /// Memory for a cell, [primed](Header::prime). By the owner.
     #[inline(always)]
     pub(crate) fn allocate(&self, class: u8, layout: std::alloc::Layout) -> NonNull<u8> {
-        if class != LARGE {
-            let list = &self.free[usize::from(class)];
-            let head = list.head.get();
-            if !head.is_null() {
-                // SAFETY: M1: free cells are the owner's.
-                list.head.set(unsafe { (*head).next });
-                list.live.set(list.live.get() + 1);
-                poison::take(head.cast(), usize::from(class) * STEP);
-                // SAFETY: not null.
-                return unsafe { NonNull::new_unchecked(head.cast()) };
-            }
+        match self.pop_free(class) {
+            Some(cell) => cell,
+            None => self.allocate_slow(class, layout),
         }
-        self.allocate_slow(class, layout)
+    }
+
+    /// The same from the free list, if there is one of this class and it is not empty.
+    #[inline(always)]
+    pub(crate) fn pop_free(&self, class: u8) -> Option<NonNull<u8>> {
+        if class == LARGE {
+            return None;
+        }
+        let list = &self.free[usize::from(class)];
+        let head = NonNull::new(list.head.get())?;
+        // SAFETY: M1: free cells are the owner's.
+        list.head.set(unsafe { head.as_ref() }.next);
+        list.live.set(list.live.get() + 1);
+        poison::take(head.as_ptr().cast(), usize::from(class) * STEP);
+        Some(head.cast())
     }
 
     #[cold]
@@ -210,18 +217,18 @@ impl Arena {
             unsafe { Header::prime(memory.cast()) };
             return memory;
         }
-        self.drain_returns();
-        let list = &self.free[usize::from(class)];
-        if list.head.get().is_null() {
-            self.refill(class);
+        self.fill(class);
+        match self.pop_free(class) {
+            Some(cell) => cell,
+            None => unreachable!("the list was filled"),
         }
-        let head = list.head.get();
-        // SAFETY: M1; the list was filled.
-        unsafe {
-            list.head.set((*head).next);
-            list.live.set(list.live.get() + 1);
-            poison::take(head.cast(), usize::from(class) * STEP);
-            NonNull::new_unchecked(head.cast())
+    }
+
+    /// Sees to it that the free list of this class, which is not the large one, is not empty. By the owner.
+    fn fill(&self, class: u8) {
+        self.drain_returns();
+        if self.free[usize::from(class)].head.get().is_null() {
+            self.refill(class);
         }
     }
 
@@ -258,14 +265,15 @@ impl Arena {
         true
     }
 
-    /// Puts a cell on the free list.
+    /// Puts the cell of a header that nobody knows on the free list.
     ///
     /// # Safety
     ///
     /// M1; the cell is of this class and unused.
     #[inline(always)]
-    unsafe fn push_free(&self, class: u8, cell: *mut Free) {
-        let list = &self.free[usize::from(class)];
+    unsafe fn put_back(&self, class: u8, header: NonNull<Header>) {
+        let (list, cell) = (&self.free[usize::from(class)], header.as_ptr().cast::<Free>());
+        list.live.set(list.live.get() - 1);
         // SAFETY: by contract.
         unsafe { (*cell).next = list.head.get() };
         list.head.set(cell);
@@ -422,15 +430,23 @@ impl Arena {
             let class = header.as_ref().memory_class.get();
             // One comparison for both: what does not come from here, and an index that is in range.
             if usize::from(class) < CLASSES {
-                let list = &self.free[usize::from(class)];
-                list.live.set(list.live.get() - 1);
-                self.push_free(class, header.as_ptr().cast());
+                self.put_back(class, header);
             } else {
                 self.large.set(self.large.get() - 1);
                 let layout = header.as_ref().vtable.layout;
                 reclaim::free_cell(header.cast(), layout);
             }
         }
+    }
+}
+
+/// Has the arena of this fiber, which has one, fill its free list of this class.
+#[cold]
+#[inline(never)]
+pub(crate) fn fill_here(class: u8) {
+    // SAFETY: M3; M1: the thread's own.
+    if let Some(arena) = unsafe { fiber::current_arena().as_ref() } {
+        arena.fill(class);
     }
 }
 

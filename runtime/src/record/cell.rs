@@ -235,11 +235,43 @@ pub(crate) unsafe fn make_with<C: Callable<T>, T>(
     callable: C,
 ) -> NonNull<Header> {
     let layout = const { Layout::new::<RequestCell<C, T>>() };
-    let class = VTableOf::<C, T>::CLASS;
-    let cell = arena.allocate(class, layout).cast::<RequestCell<C, T>>();
-    // SAFETY: fresh memory of this layout.
+    let at = arena.allocate(VTableOf::<C, T>::CLASS, layout);
+    // SAFETY: by contract; fresh memory of this layout.
+    unsafe { write::<C, T>(at, arena, birth(), callable) }
+}
+
+/// A cell of the arena's free list for this callable and value; new memory if there is no such list. `None`: the list is empty.
+#[inline(always)]
+pub(crate) fn take_free<C: Callable<T>, T>(arena: &Arena) -> Option<NonNull<u8>> {
+    if const { VTableOf::<C, T>::CLASS == arena::LARGE } {
+        return Some(arena.allocate(arena::LARGE, Layout::new::<RequestCell<C, T>>()));
+    }
+    arena.pop_free(VTableOf::<C, T>::CLASS)
+}
+
+/// Has the arena of this fiber, which has one, fill that list. The caller looks its arena up again: else it would have to save registers for
+/// what it has looked up so far, at each birth.
+#[inline(always)]
+pub(crate) fn fill_here<C: Callable<T>, T>() {
+    arena::fill_here(VTableOf::<C, T>::CLASS);
+}
+
+/// Makes a request in memory that `arena` has given.
+///
+/// # Safety
+///
+/// As [`make`]; the memory is a cell for this callable and value, and fresh.
+#[inline(always)]
+pub(crate) unsafe fn write<C: Callable<T>, T>(
+    at: NonNull<u8>,
+    arena: &Arena,
+    birth: Birth,
+    callable: C,
+) -> NonNull<Header> {
+    let cell = at.cast::<RequestCell<C, T>>();
+    // SAFETY: by contract.
     unsafe {
-        write_header(cell.cast(), VTableOf::<C, T>::VTABLE, birth(), arena, class);
+        write_header(cell.cast(), VTableOf::<C, T>::VTABLE, birth, arena, VTableOf::<C, T>::CLASS);
         (*(*cell.as_ptr()).body.get()).callable = ManuallyDrop::new(callable);
     }
     cell.cast()
@@ -281,7 +313,7 @@ unsafe fn write_header(
     arena: *const Arena,
     class: u8,
 ) {
-    // Class, no flags, need and no children: one store for the four (see `Header`).
+    // Class, no flags, need and no child gone: one store for the four (see `Header`).
     let need = birth.need_pages.to_ne_bytes();
     let small = u64::from_ne_bytes([class, 0, need[0], need[1], 0, 0, 0, 0]);
     // Place, no local request, no value, no state, and the first rank: the same.
@@ -294,7 +326,7 @@ unsafe fn write_header(
     const {
         let at = offset_of!(Header, memory_class);
         assert!(at.is_multiple_of(8) && offset_of!(Header, flags) == at + 1);
-        assert!(offset_of!(Header, need_pages) == at + 2 && offset_of!(Header, children) == at + 4);
+        assert!(offset_of!(Header, need_pages) == at + 2 && offset_of!(Header, gone) == at + 4);
     }
     let h = at.as_ptr();
     // SAFETY: the caller's fresh memory, which is primed: `next` and `prev` stay what they are, pointers.

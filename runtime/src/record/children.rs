@@ -39,7 +39,6 @@ pub(crate) fn child_of(maker: &Header) -> Lineage {
 pub(crate) fn count_child(maker: &Header) -> u32 {
     let rank = maker.next_rank.get();
     maker.next_rank.set(rank.wrapping_add(1));
-    maker.children.set(maker.children.get() + 1);
     rank
 }
 

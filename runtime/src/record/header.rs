@@ -12,7 +12,7 @@
 //! | `lineage` | written at birth; read by comparisons (LN1, LN2) |
 //! | `arena` | written at birth |
 //! | `ran_on`, `fiber` | written by the claimer, in this order, before it runs the callable; read in this order by waiters, by the deliverer of a cancel, and as a hint. While `ran_on` is null, and from the end on, `fiber` links the header into a list |
-//! | `children`, `state` | the owner of `ran_on` |
+//! | `gone`, `state` | the owner of `ran_on` |
 //! | `lender` | written by the claimer before it runs the callable; read by its worker, and under the word's lock while the request is lent |
 //! | `next_rank`, `last_child` | the request's own stack, and the worker it runs on |
 //! | `next`, `prev`, `place` | the owner of the list it stands in: of `arena`, but for the injector's inbox; raiders read the first and the last ([`crate::state::raid`]) |
@@ -21,16 +21,17 @@
 //! | `vtable`, `memory_class`, `flags`, `need_pages`, `scope` | written at birth |
 //! | `has_value` | the claimer; then the holder of the last handle (W2) |
 //!
-//! The layers above reach the parts that are for the owner of a list or of a family alone (`next`, `prev`, `children`, `last_child`, `next_rank`, `state`), and those that are for
+//! The layers above reach the parts that are for the owner of a list or of a family alone (`next`, `prev`, `gone`, `last_child`, `next_rank`, `state`), and those that are for
 //! the maker, by methods that say so. Decision 0102 says why the header is not split into records.
 //!
 //! # Invariants
 //!
 //! * **H1** Children of a request are made, counted, listed and freed on the worker (or foreign thread) that it runs on,
-//!   hence `children` is a plain count. A request that ends before its children leaves them a link, which goes with the
-//!   last of them: so a header lives until its children's headers are gone.
+//!   hence both counts are plain: how many it has made (`next_rank`), and how many of these have `gone`. A request that ends
+//!   before its children leaves them a link, which goes with the last of them: so a header lives until its children's headers
+//!   are gone.
 //! * **H2** A header ends on `arena`: by its owner, or under the lock of the closed arenas. There it leaves its family's list,
-//!   one is taken off the parent's count, and the memory is given back.
+//!   the parent counts it as gone, and the memory is given back.
 //! * **H3** `place` says which list the header stands in, and that list's owner alone changes it.
 
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
@@ -51,7 +52,7 @@ use crate::record::side::{self, Side, SideSlot};
 use crate::state::due::Due;
 pub(crate) use crate::state::raid::HeaderPlace;
 use crate::state::raid::Placed;
-use crate::state::word::{COMPLETING, FINISHED, LocalState, LocalStep, Word};
+use crate::state::word::{COMPLETING, FINISHED, LocalStage, LocalState, LocalStep, Word};
 
 mod family;
 mod links;
@@ -101,7 +102,8 @@ pub(crate) struct Header {
     pub(in crate::record) flags: Cell<u8>,
     /// The stack it is guaranteed, in pages of 4 KiB.
     pub(in crate::record) need_pages: Cell<u16>,
-    pub(in crate::record) children: Cell<u32>,
+    /// How many of its children have gone.
+    pub(in crate::record) gone: Cell<u32>,
     /// Its last field begins as zero.
     pub lineage: Lineage,
     pub ran_on: AtomicPtr<Arena>,
@@ -123,8 +125,7 @@ pub(crate) struct Header {
     pub has_value: Cell<bool>,
     /// What its worker has done about it: [`SETTLED`], [`DELIVERED`], [`KNOWN`], [`FAMILY`], [`SCATTERED`].
     pub(in crate::record) state: Cell<u8>,
-    /// Apart from `children`: both are counted up at a birth, which the compiler would do in one access of eight bytes, and
-    /// an end counts one down; the next birth would have to wait for that store.
+    /// How many children it has made.
     pub(in crate::record) next_rank: Cell<u32>,
 }
 
@@ -220,8 +221,8 @@ impl Header {
     ///
     /// The word was found to be `NEW_LOCAL` by the owner of `arena`, which is the header's.
     #[inline(always)]
-    pub(crate) unsafe fn advance_local(&self, arena: &Arena, step: LocalStep) -> bool {
-        self.bare.advance_local(&self.local, &arena.local_owner, step)
+    pub(crate) unsafe fn advance_local(&self, arena: &Arena, from: LocalStage, step: LocalStep) -> bool {
+        self.bare.advance_local(&self.local, &arena.local_owner, from, step)
     }
 
     /// Whether it is this thread's local request that it is over.

@@ -66,6 +66,7 @@
 //! | `Private` | `Nowhere` | a touch | `state/raid.rs`, `Placed::touch` |
 //! | `Nowhere` | `Private` | a touch that was refused | the same |
 //! | `Nowhere` | `Private` | the drop of a listed handle, after its store | `api/request/counts.rs` |
+//! | `Nowhere` | `Private` | a touch after which the request was found published | `schedule/wait/lend.rs`, `run_local` |
 //! | `Nowhere` | `Private` | a cancel that has not ended the entry | `schedule/worker/raids.rs`, `cancel_listed` |
 //! | `Nowhere` | `Child` | a publication, a start, a stale entry that was popped | `record/children.rs`, `link` |
 //! | `Child` | `Nowhere` | an end | `record/children.rs`, `unlink` |

@@ -110,7 +110,8 @@ pub(crate) unsafe fn finish(header: NonNull<Header>, runner_link: bool) {
     let h = unsafe { header.as_ref() };
     if !h.has_children() && !h.has_state(DELIVERED) {
         // SAFETY: M3; what has come here locally runs on the arena it was made on.
-        if h.bare.is_local() && unsafe { h.advance_local(&*h.arena.get(), LocalStep::Done) } {
+        if h.bare.is_local() && unsafe { h.advance_local(&*h.arena.get(), h.local.stage(), LocalStep::Done) }
+        {
             // No job of a scope's: those are spawned.
             return;
         }

@@ -57,6 +57,23 @@ pub(crate) unsafe fn lend(fiber: &Fiber, header: NonNull<Header>) {
     }
 }
 
+/// Says that a claimed request runs on this fiber from here on. Answers what stands below it.
+///
+/// # Safety
+///
+/// W1: the caller has claimed the request. `fiber` is the calling thread's.
+#[inline(always)]
+pub(crate) unsafe fn put_on_top(fiber: &Fiber, header: NonNull<Header>) -> *const Header {
+    // SAFETY: claimed by the caller.
+    let h = unsafe { header.as_ref() };
+    h.ran_on.store(fiber.arena.get().cast_mut(), Ordering::Release);
+    // A foreign fiber may be gone when this is read, so it is named only; see `ran_on`.
+    h.fiber.store(ptr::from_ref(fiber).cast_mut(), Ordering::Release);
+    let below = fiber.request.replace(header.as_ptr());
+    h.lender.set(below);
+    below
+}
+
 /// # Safety
 ///
 /// W1: the caller has claimed the request. `fiber` is the calling thread's; with `runner_link` a link of the
@@ -67,11 +84,8 @@ unsafe fn execute(fiber: &Fiber, header: NonNull<Header>, runner_link: bool) {
     let h = unsafe { header.as_ref() };
     #[cfg(all(test, not(any(loom, shuttle))))]
     crate::schedule::worker::after_the_claim(h);
-    h.ran_on.store(fiber.arena.get().cast_mut(), Ordering::Release);
-    // A foreign fiber may be gone when this is read, so it is named only; see `ran_on`.
-    h.fiber.store(ptr::from_ref(fiber).cast_mut(), Ordering::Release);
-    let below = fiber.request.replace(header.as_ptr());
-    h.lender.set(below);
+    // SAFETY: by contract.
+    let below = unsafe { put_on_top(fiber, header) };
     // SAFETY: W1: claimed; the value's place is the callable's, which `call` has moved out by then.
     let ending = unsafe { (h.vtable.call)(header, Header::value::<()>(header).as_ptr()) };
     fiber.request.set(below);

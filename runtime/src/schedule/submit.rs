@@ -162,9 +162,10 @@ pub(crate) unsafe fn submit_for_look(header: NonNull<Header>) -> bool {
 /// Its arena is the worker's.
 #[inline(always)]
 unsafe fn submit_locally(worker: &Worker, h: &Header) -> bool {
-    if h.local.is_new() {
+    let stage = h.local.stage();
+    if stage.is_new() {
         // SAFETY: by contract.
-        if !unsafe { h.advance_local(worker.arena(), LocalStep::Listed) } {
+        if !unsafe { h.advance_local(worker.arena(), stage, LocalStep::Listed) } {
             return false;
         }
         enter_list(worker, h);

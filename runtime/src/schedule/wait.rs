@@ -31,7 +31,7 @@ use crate::shared::parked;
 use crate::shared::worker::{OnRecord, is_unwinding};
 use crate::shared::{OfRuntime, Shared};
 use crate::state::set::Core;
-use crate::state::word::{Bits, CANCELLED, FAILED, WAITERS};
+use crate::state::word::{Bits, CANCELLED, FAILED, LOCAL, LocalStep, WAITERS};
 use crate::time::deadlines::park_until;
 
 mod approach;
@@ -39,8 +39,8 @@ mod dependencies;
 mod lend;
 
 pub(crate) use self::approach::{Approach, How, Missed, Near};
-use self::lend::run_own;
 pub(crate) use self::lend::{nothing_forbids, run_here};
+use self::lend::{run_local, run_own};
 
 /// How to wait.
 #[derive(Clone, Copy, Default)]
@@ -101,10 +101,28 @@ pub(crate) unsafe fn until_over(header: NonNull<Header>) -> Result<bool, WaitErr
     unsafe { until_over_on(header, Terms::default()) }.map(|()| false)
 }
 
+/// The commonest wait of all, if this is one: the target is a local request of this thread's, and has run here by now, undisturbed. False: the caller waits
+/// in another way, if it has to wait.
+///
+/// # Safety
+///
+/// As [`until_over`].
+#[inline(always)]
+pub(crate) unsafe fn runs_locally(header: NonNull<Header>) -> bool {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: by contract.
+    h.bare.is_local() && unsafe { run_local(header) }
+}
+
 /// Whether it is over, as far as can be seen without having its local request published.
 #[inline(always)]
 fn is_over(h: &Header) -> bool {
-    h.bare.load().is_terminal() || h.is_done_locally()
+    let bits = h.bare.load();
+    if bits.has(LOCAL) {
+        return h.local.is(LocalStep::Done) && h.is_kept_here();
+    }
+    bits.is_terminal()
 }
 
 /// The same; a failure reported to `core` meanwhile ends the wait as if its time were up. The caller has `core` left afterwards.

@@ -113,7 +113,7 @@ pub use self::bits::*;
 pub use self::cancel::{Cancel, Demand};
 pub use self::counts::HandleDrop;
 pub use self::end::outcome;
-pub use self::local::{LocalOwner, LocalState, LocalStep};
+pub use self::local::{LocalOwner, LocalStage, LocalState, LocalStep};
 
 /// The word itself. See the module head.
 #[repr(transparent)]

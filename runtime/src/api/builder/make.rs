@@ -110,7 +110,7 @@ unsafe fn list_built(
             unsafe { worker.shared().arm_due(header, due) };
         }
     }
-    worker.list.insert(h);
+    worker.list.insert_youngest(h);
     worker.note_inserted(h.lineage.key());
     if worker.post.attention.get() & (HUNGRY | MESSAGE | MARKS | DRIVEN | SHUT | RAIDED) != 0 {
         worker.attend_spawn(header);

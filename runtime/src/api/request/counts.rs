@@ -56,40 +56,49 @@ impl<T> Drop for Request<T> {
             h.place.set(HeaderPlace::Private);
             return;
         }
-        self.drop_counted(bits);
+        // SAFETY: this handle, which is given away.
+        unsafe { drop_counted::<T>(self.header, bits) };
     }
 }
 
-impl<T> Request<T> {
-    /// The drop of a handle of whose request others may know.
-    #[inline(never)]
-    fn drop_counted(&self, bits: Bits) {
-        let (header, h) = (self.header, self.header());
-        // Over, and nobody else is left: what others did with it was seen with the load (W7). Nor has it children,
-        // who could ask for it as their parent; and only this thread may find it from its own parent.
-        if h.is_kept_here() {
-            if is_alone(h) {
-                // SAFETY: W2, W4: the last count of all is ours.
-                unsafe { end_alone::<T>(header) };
-                return;
-            }
-            if bits.has(LOCAL)
-                && let Some(worker) = fiber::get().and_then(Fiber::worker)
-                && h.bare.drop_listed(&h.local, || worker.begins_to_touch(h))
-            {
-                h.place.set(HeaderPlace::Private);
-                return;
-            }
+/// The drop of a handle of whose request others may know. The header goes by value: else every caller would have to put the handle into memory.
+///
+/// # Safety
+///
+/// The caller gives a handle of the request away, whose value is a `T`; `bits` is what its word said just now.
+#[inline(never)]
+unsafe fn drop_counted<T>(header: NonNull<Header>, bits: Bits) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    // Over, and nobody else is left: what others did with it was seen with the load (W7). Nor has it children,
+    // who could ask for it as their parent; and only this thread may find it from its own parent.
+    if h.is_kept_here() {
+        if bits.has(LOCAL) && !const { std::mem::needs_drop::<T>() } && h.local.is(LocalStep::Done) {
+            // SAFETY: M3: a local request has an arena. W2, W4: it is done, so nobody knows it but who has the handle; M1: on its own thread.
+            unsafe { arena::end_child(h.arena.get().as_ref().unwrap_unchecked(), header) };
+            return;
         }
-        if bits.has(LOCAL) {
-            // By value, so there is nobody to be asked.
-            h.bare.publish_state(&h.local, 0);
+        if is_alone(h) {
+            // SAFETY: W2, W4: the last count of all is ours.
+            unsafe { end_alone::<T>(header) };
+            return;
         }
-        match h.bare.drop_handle() {
-            HandleDrop::NotLast | HandleDrop::Running => {}
-            // SAFETY: each by what the drop left us with.
-            last => unsafe { drop_last(header, last) },
+        if bits.has(LOCAL)
+            && let Some(worker) = fiber::get().and_then(Fiber::worker)
+            && h.bare.drop_listed(&h.local, || worker.begins_to_touch(h))
+        {
+            h.place.set(HeaderPlace::Private);
+            return;
         }
+    }
+    if bits.has(LOCAL) {
+        // By value, so there is nobody to be asked.
+        h.bare.publish_state(&h.local, 0);
+    }
+    match h.bare.drop_handle() {
+        HandleDrop::NotLast | HandleDrop::Running => {}
+        // SAFETY: each by what the drop left us with.
+        last => unsafe { drop_last(header, last) },
     }
 }
 

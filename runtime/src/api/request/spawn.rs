@@ -95,7 +95,7 @@ pub(crate) unsafe fn spawn_with<T, C: Callable<T>>(
 /// The callable is `'static`.
 #[inline]
 pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Request<T> {
-    if const { size_of::<C>() <= BOXED_ABOVE && align_of::<C>() <= 16 }
+    while const { size_of::<C>() <= BOXED_ABOVE && align_of::<C>() <= 16 }
         && let Some(fiber) = fiber::get()
         && let Some(worker) = fiber.worker()
         && let Some(maker) = fiber.request()
@@ -103,16 +103,26 @@ pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Reque
         // SAFETY: M3.
         && let Some(arena) = unsafe { fiber.arena.get().as_ref() }
     {
-        let birth = || Birth {
+        let Some(at) = cell::take_free::<C, T>(arena) else {
+            cell::fill_here::<C, T>();
+            continue;
+        };
+        let birth = Birth {
             word: arena.local_owner.birth(),
             lineage: children::child_of(maker),
             need_pages: worker.need_pages,
             scope: ptr::null(),
             place: HeaderPlace::Nowhere,
         };
-        // SAFETY: M1: this worker's arena; the one handle of the word.
-        return unsafe { Request::from_raw(cell::make_with(arena, birth, callable)) };
+        // SAFETY: M1: this worker's arena, which has given the cell; the one handle of the word.
+        return unsafe { Request::from_raw(cell::write(at, arena, birth, callable)) };
     }
+    new_slowly(callable)
+}
+
+#[cold]
+#[inline(never)]
+fn new_slowly<T, C: Callable<T> + 'static>(callable: C) -> Request<T> {
     create(&RequestBuilder::default(), callable, None)
 }
 
@@ -124,21 +134,25 @@ unsafe fn spawn_small<T, C: Callable<T>>(
     callable: C,
     scope: *const crate::record::scope_core::ScopeCore,
 ) -> Request<T> {
-    if let Some(fiber) = fiber::get()
+    while let Some(fiber) = fiber::get()
         && let Some(worker) = fiber.worker()
         && let Some(maker) = fiber.request()
         // SAFETY: M3.
         && let Some(arena) = unsafe { fiber.arena.get().as_ref() }
     {
-        let birth = || Birth {
+        let Some(at) = cell::take_free::<C, T>(arena) else {
+            cell::fill_here::<C, T>();
+            continue;
+        };
+        let birth = Birth {
             word: SPAWNED,
             lineage: children::child_of(maker),
             need_pages: worker.need_pages,
             scope,
             place: HeaderPlace::Private,
         };
-        // SAFETY: M1: this worker's arena.
-        let header = unsafe { cell::make_with(arena, birth, callable) };
+        // SAFETY: M1: this worker's arena, which has given the cell.
+        let header = unsafe { cell::write(at, arena, birth, callable) };
         // SAFETY: just made.
         let h = unsafe { header.as_ref() };
         worker.list.insert_youngest(h);

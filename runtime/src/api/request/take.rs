@@ -21,18 +21,19 @@ use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
 
 use forebear_context::error::{Cycle, WaitError};
-use forebear_context::shim::atomic::Ordering;
 
 use super::Request;
 use super::counts::{end_alone, is_alone};
 use crate::cancel;
-use crate::record::arena;
+use crate::record::arena::{self, Arena};
 use crate::record::fiber;
 use crate::record::header::Header;
 use crate::record::no_value::NoValue;
+use crate::record::scope_core::ScopeCore;
 use crate::schedule::finish;
+use crate::schedule::run;
 use crate::schedule::wait;
-use crate::schedule::worker::{OnWorker, Worker};
+use crate::schedule::worker::OnWorker;
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED};
 use crate::state::word::{Bits, FINISHED, HANDLE};
 
@@ -60,20 +61,21 @@ impl<T> Request<T> {
         let h = unsafe { header.as_ref() };
         if let Some(fiber) = fiber::get()
             && ptr::eq(h.arena.get(), fiber.arena.get())
-            && let Some(worker) = fiber.worker()
             && fiber.room() >= h.need()
             && h.bare.claim_sole(|| {
+                // SAFETY: the word says that it stands in a private queue: so its arena is a worker's, and so is the fiber.
+                let worker = unsafe { fiber.worker_of_arena() };
                 let bits = HUNGRY | OLDER | MESSAGE | MARKS | DRIVEN | LIMITS | RAIDED;
                 h.place.touch(|| worker.post.attention.get() & bits == 0 || wait::nothing_forbids(fiber, h))
             })
         {
+            // SAFETY: as above.
+            let worker = unsafe { fiber.worker_of_arena() };
             // W8: nobody else knows of it, by the claim.
             worker.list.unlink(h);
             worker.direct.count();
-            h.ran_on.store(fiber.arena.get().cast_mut(), Ordering::Release);
-            h.fiber.store(ptr::from_ref(fiber).cast_mut(), Ordering::Release);
-            let below = fiber.request.replace(header.as_ptr());
-            h.lender.set(below);
+            // SAFETY: W1: by the claim.
+            let below = unsafe { run::put_on_top(fiber, header) };
             let mut value = MaybeUninit::<T>::uninit();
             // SAFETY: W1; the value goes into this frame.
             let ending = unsafe { (h.vtable.call)(header, value.as_mut_ptr().cast()) };
@@ -81,7 +83,7 @@ impl<T> Request<T> {
             // SAFETY: as above: a fiber never changes its thread, a request never its fiber, nor a fiber its worker.
             let (fiber, worker) = unsafe {
                 let fiber = &*fiber::current();
-                (fiber, &*fiber.worker.cast::<Worker>())
+                (fiber, fiber.worker_of_arena())
             };
             fiber.request.set(below);
             if ending.is_none()
@@ -91,30 +93,42 @@ impl<T> Request<T> {
             {
                 let scope = h.scope.get();
                 // SAFETY: still nobody else knows of it: the header is ours to end, on the arena it was made and ran on.
-                unsafe { arena::end_child(worker.arena(), header) };
+                if !unsafe { arena::end_plain_child(worker.arena(), header) } {
+                    // SAFETY: the same; and a scope waits for its jobs.
+                    unsafe { end_taken(worker.arena(), header, scope) };
                 // SAFETY: a scope waits for its jobs, and this one is over now.
-                if let Some(scope) = unsafe { scope.as_ref() } {
+                } else if let Some(scope) = unsafe { scope.as_ref() } {
                     scope.job_taken();
                 }
                 // SAFETY: no ending, so there is a value.
                 return Ok(unsafe { value.assume_init() });
             }
             // SAFETY: claimed by us; the handle's count is ours.
-            return apart(unsafe { finish_taken(header, ending, value) });
+            unsafe { finish_taken(header, ending, &mut value)? };
+            // SAFETY: written by the callee.
+            return Ok(unsafe { value.assume_init() });
         }
+        let mut value = MaybeUninit::<T>::uninit();
         // SAFETY: the handle's count is ours.
-        apart(unsafe { take_slowly(header) })
+        unsafe { take_slowly(header, &mut value)? };
+        // SAFETY: written by the callee.
+        Ok(unsafe { value.assume_init() })
     }
 }
 
-/// The answer, taken apart and put together: else the slow ways write it where the fast way's is, which then has to go through memory,
-/// too.
-#[inline(always)]
-#[allow(clippy::needless_match, reason = "that is what it is for")]
-fn apart<T>(answer: Result<T, WaitError>) -> Result<T, WaitError> {
-    match answer {
-        Ok(value) => Ok(value),
-        Err(error) => Err(error),
+/// The end of what was taken and is alone, if it is none of those that are at hand.
+///
+/// # Safety
+///
+/// As [`arena::end_child`]; `scope` is its scope, or null.
+#[cold]
+#[inline(never)]
+unsafe fn end_taken(here: &Arena, header: NonNull<Header>, scope: *const ScopeCore) {
+    // SAFETY: by contract.
+    unsafe { arena::end_child(here, header) };
+    // SAFETY: a scope waits for its jobs, and this one is over now.
+    if let Some(scope) = unsafe { scope.as_ref() } {
+        scope.job_taken();
     }
 }
 
@@ -123,35 +137,38 @@ fn apart<T>(answer: Result<T, WaitError>) -> Result<T, WaitError> {
 /// # Safety
 ///
 /// W1: the caller has claimed the request, called its callable, which answered `ending`, and has its handle.
-/// Without an ending `value` is written.
+/// Without an ending `value` is written. If the answer is none of an error, it is written by then.
 #[cold]
 #[inline(never)]
 unsafe fn finish_taken<T>(
     header: NonNull<Header>,
     ending: Option<Box<NoValue>>,
-    value: MaybeUninit<T>,
-) -> Result<T, WaitError> {
+    value: &mut MaybeUninit<T>,
+) -> Result<(), WaitError> {
     // SAFETY: W1: claimed by the caller.
     unsafe {
         match ending {
             None => {
                 // The value stays in place until it is known who else may look.
-                Header::value::<T>(header).write(value.assume_init());
+                Header::value::<T>(header).write(value.assume_init_read());
                 header.as_ref().has_value.set(true);
                 finish::finish(header, false);
             }
             Some(ending) => finish::fail(header, *ending, false),
         }
-        take_over(header)
+        value.write(take_over(header)?);
+        Ok(())
     }
 }
 
+/// The value goes to a place of the caller's: where the fast way has it, too, so that it need not move its own.
+///
 /// # Safety
 ///
-/// The caller has a handle of a `Request<T>`, and gives it away.
+/// The caller has a handle of a `Request<T>`, and gives it away. Without an error the value is written.
 #[cold]
 #[inline(never)]
-unsafe fn take_slowly<T>(header: NonNull<Header>) -> Result<T, WaitError> {
+unsafe fn take_slowly<T>(header: NonNull<Header>, out: &mut MaybeUninit<T>) -> Result<(), WaitError> {
     // SAFETY: the caller's handle: given back if the wait is refused, by an error or, where it must not suspend, by a panic.
     let handle = unsafe { Request::<T>::from_raw(header) };
     // SAFETY: as above.
@@ -164,11 +181,13 @@ unsafe fn take_slowly<T>(header: NonNull<Header>) -> Result<T, WaitError> {
             header.as_ref().has_value.set(false);
             let value = Header::value::<T>(header).read();
             end_alone::<T>(header);
-            return Ok(value);
+            out.write(value);
+            return Ok(());
         }
     }
     // SAFETY: as above.
-    unsafe { take_over(header) }
+    out.write(unsafe { take_over(header)? });
+    Ok(())
 }
 
 /// The answer of a take whose target is over.

@@ -28,6 +28,7 @@ use std::sync::PoisonError;
 
 use forebear_context::shim::atomic::Ordering;
 
+use super::cells::CLASSES;
 use super::{Arena, closed_mark, drop_side};
 use crate::record::above::above;
 use crate::record::children;
@@ -96,6 +97,48 @@ pub(crate) unsafe fn release(header: NonNull<Header>) {
 /// M1; W4.
 #[inline(always)]
 pub(crate) unsafe fn end_child(here: &Arena, header: NonNull<Header>) {
+    // SAFETY: by contract.
+    unsafe {
+        if !end_plain_child(here, header) {
+            end_other_child(here, header);
+        }
+    }
+}
+
+/// The same, if it has a parent that is not over, stands in no list, has no side block, and its cell comes from a free list: so nothing is called that
+/// the caller would have to save registers for. False: nothing was done.
+///
+/// # Safety
+///
+/// As [`end_child`].
+#[inline(always)]
+pub(crate) unsafe fn end_plain_child(here: &Arena, header: NonNull<Header>) -> bool {
+    // SAFETY: by contract; H1 for the parent.
+    unsafe {
+        let h = header.as_ref();
+        let Some(parent) = h.parent() else { return false };
+        let class = h.memory_class.get();
+        if h.place.get() == HeaderPlace::Child
+            || h.side().is_some()
+            || usize::from(class) >= CLASSES
+            || parent.has_family()
+        {
+            return false;
+        }
+        here.put_back(class, header);
+        parent.count_gone();
+        true
+    }
+}
+
+/// The rest of [`end_child`].
+///
+/// # Safety
+///
+/// As [`end_child`].
+#[cold]
+#[inline(never)]
+unsafe fn end_other_child(here: &Arena, header: NonNull<Header>) {
     // SAFETY: by contract; H1 for the parent.
     unsafe {
         let h = header.as_ref();
@@ -105,9 +148,8 @@ pub(crate) unsafe fn end_child(here: &Arena, header: NonNull<Header>) {
         }
         here.free(header);
         if let Some(parent) = parent {
-            let left = parent.children.get() - 1;
-            parent.children.set(left);
-            if left == 0 && parent.has_family() {
+            parent.count_gone();
+            if parent.has_family() && !parent.has_children() {
                 parent.set_family(false);
                 end_up(here, NonNull::from(parent));
             }
@@ -161,7 +203,7 @@ pub(crate) unsafe fn take_place(header: NonNull<Header>) {
         let h = header.as_ref();
         let arena = h.arena.get();
         if let Some(parent) = h.parent()
-            && parent.children.get() == 1
+            && parent.children() == 1
             && parent.bare.load().is_family_only()
             && ptr::eq(parent.arena.get(), arena)
         {
@@ -234,9 +276,9 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Optio
         let last = parent.filter(|parent| {
             // SAFETY: H1: the parent ran here, where its children are made.
             let p = unsafe { parent.as_ref() };
-            p.children.set(p.children.get() - 1);
+            p.count_gone();
             // It may be ending still, and make more children in its callbacks: then these get a link of their own.
-            p.children.get() == 0 && p.set_family(false) && {
+            !p.has_children() && p.set_family(false) && {
                 family_ends(p);
                 p.word().release_link()
             }

@@ -7,7 +7,19 @@ impl Header {
     /// Whether children of it are there (H1).
     #[inline(always)]
     pub(crate) fn has_children(&self) -> bool {
-        self.children.get() != 0
+        self.next_rank.get() != self.gone.get()
+    }
+
+    /// How many.
+    pub(in crate::record) fn children(&self) -> u32 {
+        // Both counts may wrap: fewer children than that live at a time.
+        self.next_rank.get().wrapping_sub(self.gone.get())
+    }
+
+    /// One of them has gone.
+    #[inline(always)]
+    pub(in crate::record) fn count_gone(&self) {
+        self.gone.set(self.gone.get().wrapping_add(1));
     }
 
     /// Whether it has ever made one.

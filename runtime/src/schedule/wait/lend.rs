@@ -11,11 +11,15 @@
 
 use std::ptr::{self, NonNull};
 
+use forebear_context::shim::atomic::Ordering;
+
 use crate::cancel;
 use crate::foreign;
 use crate::record::arena::Arena;
 use crate::record::fiber::Fiber;
-use crate::record::header::{AFTER, DETACHED, Header, OWN_STACK};
+use crate::record::header::{AFTER, DELIVERED, DETACHED, Header, HeaderPlace, OWN_STACK};
+use crate::record::no_value::NoValue;
+use crate::schedule::finish;
 use crate::schedule::run;
 use crate::schedule::worker::{OnWorker, Worker};
 use crate::shared::OfRuntime;
@@ -23,7 +27,99 @@ use crate::shared::driven::Guest;
 use crate::shared::ending::Stage;
 use crate::shared::thread;
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED, SHUT};
-use crate::state::word::{LocalStep, NEW, QUEUED};
+use crate::state::word::{FINISHED, LocalStep, NEW, QUEUED};
+
+/// Runs a local request of this worker's for its waiter, in the commonest case of all. Where something is less common, the caller takes the way of
+/// [`run_own`]. So little must be kept over the run, in each frame of a recursion. True: it is over with a value, and nothing concerns the waiter.
+///
+/// # Safety
+///
+/// As [`until_over`](super::until_over).
+#[inline(never)]
+pub(super) unsafe fn run_local(header: NonNull<Header>) -> bool {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let Some(fiber) = crate::record::fiber::get() else { return false };
+    let stage = h.local.stage();
+    if !ptr::eq(h.arena.get(), fiber.arena.get())
+        || h.is(OWN_STACK | AFTER)
+        || fiber.room() < h.need()
+        || h.urgency() < fiber.urgency.load(Ordering::Relaxed)
+    {
+        return false;
+    }
+    // SAFETY: local requests are of workers' arenas.
+    let worker = unsafe { fiber.worker_of_arena() };
+    let forbidden = HUNGRY | OLDER | MESSAGE | MARKS | DRIVEN | LIMITS;
+    let listed = stage.is_listed();
+    if listed {
+        if !h.place.touch(|| worker.post.attention.get() & (forbidden | RAIDED) == 0) {
+            return false;
+        }
+    } else if !stage.is_new()
+        || worker.post.attention.get() & (forbidden | SHUT) != 0
+        || !is_child_of_top(fiber, h)
+    {
+        return false;
+    }
+    // SAFETY: its arena is this fiber's, which is the worker's.
+    if !unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) } {
+        if listed {
+            h.place.set(HeaderPlace::Private);
+        }
+        return false;
+    }
+    if listed {
+        worker.list.unlink(h);
+    }
+    worker.direct.count();
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    crate::schedule::worker::after_the_claim(h);
+    // SAFETY: W1: started by us.
+    let below = unsafe { run::put_on_top(fiber, header) };
+    // SAFETY: W1; the value's place is the callable's, which `call` has moved out by then.
+    let ending = unsafe { (h.vtable.call)(header, Header::value::<()>(header).as_ptr()) };
+    // Looked up again, as in `take`.
+    // SAFETY: a fiber never changes its thread, a request never its fiber, nor a fiber its worker.
+    let (fiber, worker) = unsafe {
+        let fiber = &*crate::record::fiber::current();
+        (fiber, fiber.worker_of_arena())
+    };
+    fiber.request.set(below);
+    if ending.is_none() {
+        h.has_value.set(true);
+        if !h.has_children()
+            && !h.has_state(DELIVERED)
+            && h.bare.is_local()
+            // SAFETY: as above.
+            && unsafe { h.advance_local(worker.arena(), h.local.stage(), LocalStep::Done) }
+        {
+            return worker.post.attention.get() & (MESSAGE | MARKS) == 0;
+        }
+    }
+    // SAFETY: W1: claimed as lent; the caller's count is held.
+    unsafe { end_lent(header, ending) }
+}
+
+/// The end of what [`run_local`] has run that is no local one any more, has children, or came to no value. Answers for [`run_local`].
+///
+/// # Safety
+///
+/// W1: claimed as lent, and the caller has a handle; without an ending the value is in place.
+#[cold]
+#[inline(never)]
+unsafe fn end_lent(header: NonNull<Header>, ending: Option<Box<NoValue>>) -> bool {
+    // SAFETY: by contract.
+    unsafe {
+        match ending {
+            None => finish::finish(header, false),
+            Some(ending) => finish::fail(header, *ending, false),
+        }
+        let worker = crate::record::fiber::get().and_then(Fiber::worker);
+        header.as_ref().life_here() == FINISHED
+            && worker.is_some_and(|worker| worker.post.attention.get() & (MESSAGE | MARKS) == 0)
+    }
+}
 
 /// The commonest case of a wait: the target stands in this worker's own private queue, or nowhere yet and its maker waits, and
 /// nothing speaks against running it here. False: it was not run, or something concerns the waiter now; the long way tells what
@@ -138,13 +234,13 @@ unsafe fn run_own_on(fiber: &Fiber, worker: &Worker, header: NonNull<Header>, at
 /// The request's arena is the worker's.
 #[inline(always)]
 unsafe fn start_locally(fiber: &Fiber, worker: &Worker, h: &Header, attention: u32) -> bool {
-    let listed = h.local.is(LocalStep::Listed);
-    let other = if listed { h.local.is(LocalStep::Started) } else { !h.local.is_new() };
-    if other || !listed && (attention & SHUT != 0 || !is_child_of_top(fiber, h)) {
+    let stage = h.local.stage();
+    let listed = stage.is_listed();
+    if !listed && (!stage.is_new() || attention & SHUT != 0 || !is_child_of_top(fiber, h)) {
         return false;
     }
     // SAFETY: by contract.
-    if !unsafe { h.advance_local(worker.arena(), LocalStep::Started) } {
+    if !unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) } {
         return false;
     }
     if listed {

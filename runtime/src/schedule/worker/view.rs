@@ -10,6 +10,13 @@ use crate::shared::Shared;
 pub(crate) trait OnWorker {
     /// The worker, unless this is a foreign thread.
     fn worker(&self) -> Option<&Worker>;
+
+    /// The same, where it is known that there is one.
+    ///
+    /// # Safety
+    ///
+    /// A worker's arena is, or was just now, this fiber's: no other fiber gets one.
+    unsafe fn worker_of_arena(&self) -> &Worker;
 }
 
 impl OnWorker for Fiber {
@@ -17,6 +24,13 @@ impl OnWorker for Fiber {
     fn worker(&self) -> Option<&Worker> {
         // SAFETY: WR1: all records are workers'; a coroutine's worker outlives it.
         unsafe { self.worker.cast::<Worker>().as_ref() }
+    }
+
+    #[inline(always)]
+    unsafe fn worker_of_arena(&self) -> &Worker {
+        debug_assert!(self.has_worker());
+        // SAFETY: WR1; by contract.
+        unsafe { &*self.worker.cast::<Worker>() }
     }
 }
 

@@ -67,6 +67,24 @@ pub enum LocalStep {
 #[derive(Debug)]
 pub struct LocalState(AtomicU8);
 
+/// What its owner has read there, to decide about the next step by.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalStage(u8);
+
+impl LocalStage {
+    /// Nothing has become of it.
+    #[inline(always)]
+    pub fn is_new(self) -> bool {
+        self.0 == 0
+    }
+
+    /// It is listed, and no more.
+    #[inline(always)]
+    pub fn is_listed(self) -> bool {
+        self.0 == LISTED
+    }
+}
+
 impl LocalState {
     /// Nothing has become of it.
     #[inline(always)]
@@ -80,10 +98,12 @@ impl LocalState {
         self.0.load(Ordering::Relaxed) & step as u8 != 0
     }
 
-    /// Whether nothing was advanced. As [`is`](Self::is).
+    /// What was advanced. By the owner.
     #[inline(always)]
-    pub fn is_new(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & !SEEN_SO == 0
+    pub fn stage(&self) -> LocalStage {
+        let byte = self.0.load(Ordering::Relaxed);
+        // The revoking thread this moment may have marked what stood there before.
+        LocalStage(mutant!("mark_taken_for_ones_own", byte, byte & !SEEN_SO))
     }
 }
 
@@ -167,16 +187,17 @@ impl LocalOwner {
 }
 
 impl Word {
-    /// Advances the next step of a request. By its owner, which has found the word to be [`NEW_LOCAL`] and may take this step by what is
-    /// known to it. True: it is so, for everybody, whether the word is a local one's still or not. False: it is not, and the word is published.
+    /// Advances the next step of a request, of which the owner has read that it stands so far. By its owner, which has found the word to be
+    /// [`NEW_LOCAL`] and may take this step by what is known to it. True: it is so, for everybody, whether the word is a local one's still or not. False: it is not, and the word is published.
     #[inline(always)]
-    pub fn advance_local(&self, local: &LocalState, local_owner: &LocalOwner, step: LocalStep) -> bool {
-        // The revoking thread this moment may have marked what stood there before.
-        let byte = mutant!(
-            "mark_taken_for_ones_own",
-            local.0.load(Ordering::Relaxed) | step as u8,
-            local.0.load(Ordering::Relaxed) & !SEEN_SO | step as u8
-        );
+    pub fn advance_local(
+        &self,
+        local: &LocalState,
+        local_owner: &LocalOwner,
+        from: LocalStage,
+        step: LocalStep,
+    ) -> bool {
+        let byte = from.0 | step as u8;
         // Release: what was done before is seen by who publishes it.
         local.0.store(byte, mutant!("local_step_relaxed", Ordering::Relaxed, Ordering::Release));
         asymmetric::light();
