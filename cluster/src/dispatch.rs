@@ -17,7 +17,7 @@
 //!
 //! All state is under one lock. A caller that changes it puts what has to be done outside, orders and events, into the *outbox*, in order. One caller at a time
 //! empties the outbox, without the lock; a caller that finds it in use leaves its messages there. So messages are sent one at a time, in the order of
-//! the changes. A port is flushed when the outbox is empty: orders that come together may share a system call. Tasks are handed out when the outbox is empty: so all that has happened before is told, and a failure has cancelled the queue. An order or an event that makes for further messages adds to the outbox, and does not recurse.
+//! the changes. Events that stand together are told together, and a port is flushed when all that was in the outbox is sent: orders that come together may share a system call. Tasks are handed out when the outbox is empty, or has nothing but good ends: so a failure that has happened before is told, and has cancelled the queue. An order or an event that makes for further messages adds to the outbox, and does not recurse.
 //!
 //! Nobody waits here. A task that goes back needs no room.
 
@@ -64,7 +64,11 @@ struct State {
     outbox: VecDeque<Message>,
     /// Somebody empties the outbox.
     sending: bool,
+    /// The outbox has been put off for orders.
+    put_off: bool,
     spare: Batch,
+    /// Empty between two calls, and kept for the memory.
+    orders: VecDeque<Message>,
     /// Reports that were dropped.
     dropped: u64,
 }
@@ -107,9 +111,6 @@ impl Sending<'_> {
     /// Sends what there is, in its order.
     fn send(&mut self) {
         let Batch { messages, ports } = &mut self.batch;
-        if messages.is_empty() {
-            ports.drain(..).for_each(|port| port.flush());
-        }
         while let Some(message) = messages.pop_front() {
             match message {
                 Message::Order(port, order) => {
@@ -119,9 +120,43 @@ impl Sending<'_> {
                     }
                 }
                 Message::Stop(port) => port.stop(),
-                Message::Event(event) => (self.of.events)(event),
+                Message::Event(event) => {
+                    let mut events = Events { first: Some(event), rest: messages };
+                    self.of.events.tell_all(&mut events);
+                    // The coordinator may be gone, and has taken none.
+                    events.for_each(drop);
+                }
             }
         }
+        ports.drain(..).for_each(|port| port.flush());
+    }
+}
+
+impl Message {
+    /// A task has ended, and has not failed.
+    fn is_good_end(&self) -> bool {
+        let Message::Event(Event::Ended { answer, .. }) = self else { return false };
+        matches!(answer, Answer::Done(_) | Answer::Stored { .. })
+    }
+}
+
+/// The events that are the next messages.
+struct Events<'a> {
+    first: Option<Event>,
+    rest: &'a mut VecDeque<Message>,
+}
+
+impl Iterator for Events<'_> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        self.first.take().or_else(|| match self.rest.pop_front()? {
+            Message::Event(event) => Some(event),
+            other => {
+                self.rest.push_front(other);
+                None
+            }
+        })
     }
 }
 
@@ -377,32 +412,41 @@ impl State {
         }
     }
 
-    /// Moves out what is to be sent next, if there is anything. Tasks are handed out when all events have been told, so a failure cancels what is queued before the slot is used again.
+    /// Moves out what is to be sent next, if there is anything. Tasks are handed out before ends are told that can cancel nothing: so their worker goes on meanwhile. All else is told first, and a failure
+    /// cancels what is queued before the slot is used again. Twice in a row nothing is put off.
     fn next_messages(&mut self, messages: &mut VecDeque<Message>) -> bool {
-        if self.outbox.is_empty() {
-            self.hand_out();
-        }
+        let put_off = !mem::take(&mut self.put_off) && self.outbox.iter().all(Message::is_good_end);
         mem::swap(&mut self.outbox, messages);
+        if put_off || messages.is_empty() {
+            self.hand_out();
+            if !self.outbox.is_empty() {
+                mem::swap(&mut self.outbox, messages);
+                self.put_off = !self.outbox.is_empty();
+            }
+        }
         !messages.is_empty()
     }
 
-    /// Leases tasks to free slots, as long as there are both.
+    /// Leases tasks to free slots, as long as there are both. The events of all of them come first, and then the orders.
     fn hand_out(&mut self) {
+        let mut orders = mem::take(&mut self.orders);
         while !self.queue.is_empty() {
-            let Some(id) = self.free.pop_front() else { return };
+            let Some(id) = self.free.pop_front() else { break };
             let Some(worker) = self.workers.get_mut(&id).filter(|worker| worker.state == WorkerState::Ready)
             else {
                 continue;
             };
-            let Some(mut queued) = self.queue.pop_front() else { return };
+            let Some(mut queued) = self.queue.pop_front() else { break };
             queued.attempts += 1;
             queued.envelope.time_left = queued.due.map(|due| due.saturating_duration_since(Instant::now()));
             let (task, attempt) = (queued.envelope.task, queued.attempts);
             let order = Order::Run { envelope: queued.envelope.clone(), attempt };
             worker.running.insert(task, Leased { queued, cancelled: false });
+            orders.push_back(Message::Order(worker.port.clone(), order));
             self.outbox.push_back(Message::Event(Event::Started { task, worker: id, attempt }));
-            self.outbox.push_back(Message::Order(worker.port.clone(), order));
         }
+        self.outbox.append(&mut orders);
+        self.orders = orders;
     }
 
     fn answered(&mut self, id: &WorkerId, task: TaskId, attempt: u32, answer: Answer, ran: Duration) {

@@ -45,6 +45,8 @@
 mod bytes;
 mod format;
 mod object;
+mod sink;
+mod text;
 mod warning;
 
 use std::fmt;
@@ -58,6 +60,7 @@ use crate::task::Tasks;
 
 pub use self::format::{Format, Refused};
 pub use self::object::{INLINE, ObjectId, ObjectStore, StoreError};
+pub use self::sink::EventSink;
 pub use self::warning::WarningHook;
 
 /// No [dump](Report::Dump) is longer, in bytes.
@@ -134,6 +137,7 @@ pub struct Envelope {
     /// Its generation: a cancel names generations, see [`Link::cancel_before`].
     pub generation: u64,
     /// The name of its function.
+    #[serde(with = "text")]
     pub name: Arc<str>,
     /// Its arguments, encoded.
     #[serde(with = "bytes")]
@@ -155,6 +159,7 @@ pub struct Resource {
     /// Which one.
     pub id: ResourceId,
     /// The name of the function that makes it.
+    #[serde(with = "text")]
     pub name: Arc<str>,
     /// The function's arguments, encoded.
     #[serde(with = "bytes")]
@@ -381,21 +386,6 @@ pub enum WorkerState {
     Gone,
 }
 
-/// Where an engine reports events.
-///
-/// The engine calls it without its own locks, since the coordinator may call the [`Link`] from within.
-///
-/// ```
-/// use forebear_cluster::engine::{Event, EventSink};
-/// use std::sync::{Arc, mpsc};
-///
-/// let (send, events) = mpsc::channel();
-/// let sink: EventSink = Arc::new(move |event| _ = send.send(event));
-/// sink(Event::Drained { before: 2 });
-/// assert!(matches!(events.recv(), Ok(Event::Drained { before: 2 })));
-/// ```
-pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
-
 /// What the coordinator gives an engine at the start.
 #[non_exhaustive]
 pub struct Job {
@@ -414,9 +404,8 @@ impl fmt::Debug for Job {
 /// Carries tasks to workers. See the [module](self) for what it owes.
 ///
 /// ```
-/// use forebear_cluster::engine::{Engine, Event, Job, Link};
+/// use forebear_cluster::engine::{Engine, Event, EventSink, Job, Link};
 /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess};
-/// use std::sync::Arc;
 ///
 /// /// Another engine, with a line in the log for each change of a worker.
 /// struct Logged<E>(E);
@@ -424,11 +413,11 @@ impl fmt::Debug for Job {
 /// impl<E: Engine> Engine for Logged<E> {
 ///     fn start(self: Box<Self>, mut job: Job) -> Result<Box<dyn Link>, ClusterError> {
 ///         let events = job.events;
-///         job.events = Arc::new(move |event| {
+///         job.events = EventSink::new(move |event| {
 ///             if let Event::Worker(status) = &event {
 ///                 println!("{} is {:?}", status.id, status.state);
 ///             }
-///             events(event);
+///             events.tell(event);
 ///         });
 ///         Box::new(self.0).start(job)
 ///     }

@@ -35,6 +35,7 @@ mod cache;
 mod coordinator;
 mod ctx;
 mod dispatch;
+mod encoded;
 pub mod engine;
 mod error;
 mod in_process;

@@ -139,12 +139,14 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What it is from now on. Who waits for its end hears of it by [`tell_if_over`](Self::tell_if_over).
     pub(crate) fn set(&self, new: RemoteState) {
-        let mut state = self.lock();
-        let over = new.is_over();
-        *state = new;
-        drop(state);
-        if over {
+        *self.lock() = new;
+    }
+
+    /// Wakes who waits, if it is over.
+    pub(crate) fn tell_if_over(&self) {
+        if self.lock().is_over() {
             self.over.set();
             self.some.iter().for_each(|some| some.set());
         }
@@ -160,11 +162,16 @@ impl Slot {
     pub(crate) fn keep(&self, kept: Arc<Kept>) {
         let _ = self.kept.set(kept);
     }
+}
 
-    pub(crate) fn set_progress(&self, fraction: f64) {
-        if let RemoteState::Running { progress, .. } = &mut *self.lock() {
-            *progress = fraction;
-        }
+#[cfg(test)]
+impl Slot {
+    pub(crate) fn is_done(&self, with: &[u8]) -> bool {
+        self.over.is_set() && matches!(&*self.lock(), RemoteState::Done(result) if **result == *with)
+    }
+
+    pub(crate) fn runs_at(&self, fraction: f64) -> bool {
+        matches!(&*self.lock(), RemoteState::Running { progress, .. } if *progress == fraction)
     }
 }
 

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -75,8 +76,18 @@ pub(crate) struct Inner {
     pub(crate) report: Box<dyn Fn(Report) + Send + Sync>,
     tasks: Tasks,
     runtime: Runtime,
+    waiting: Arc<AtomicUsize>,
     cache: OnceLock<Cache>,
     state: Mutex<State>,
+}
+
+/// A task that has been counted as waiting. It is dropped when the task begins, or is cancelled before.
+struct Waits(Arc<AtomicUsize>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -117,8 +128,20 @@ impl Node {
         runtime: Runtime,
         report: impl Fn(Report) + Send + Sync + 'static,
     ) -> Node {
+        Node::counting(id, index, tasks, runtime, Arc::default(), report)
+    }
+
+    /// The same. Counts in `waiting` the tasks that have been ordered and have not begun.
+    pub(crate) fn counting(
+        id: WorkerId,
+        index: usize,
+        tasks: Tasks,
+        runtime: Runtime,
+        waiting: Arc<AtomicUsize>,
+        report: impl Fn(Report) + Send + Sync + 'static,
+    ) -> Node {
         let (report, state) = (Box::new(report), Mutex::default());
-        Node(Arc::new(Inner { id, index, report, tasks, runtime, cache: OnceLock::new(), state }))
+        Node(Arc::new(Inner { id, index, report, tasks, runtime, waiting, cache: OnceLock::new(), state }))
     }
 
     /// Gives it the engine's store, before its first order. The worker keeps so many bytes of objects that it has read. Without a store all results travel as messages, and no object is found.
@@ -155,6 +178,17 @@ impl Node {
 
     /// Follows an order. Does not wait.
     pub fn order(&self, order: Order) {
+        self.orders([order]);
+    }
+
+    /// Follows orders that have come together, in their order. All their tasks count as waiting before the first one begins. Does not wait.
+    pub(crate) fn orders<O: AsRef<[Order]> + IntoIterator<Item = Order>>(&self, orders: O) {
+        let runs = orders.as_ref().iter().filter(|order| matches!(order, Order::Run { .. })).count();
+        self.0.waiting.fetch_add(runs, Ordering::Relaxed);
+        orders.into_iter().for_each(|order| self.follow(order));
+    }
+
+    fn follow(&self, order: Order) {
         match order {
             Order::Run { envelope, attempt } => self.0.run(envelope, attempt),
             Order::Cancel(task) => {
@@ -252,7 +286,11 @@ impl Inner {
         if let Some(left) = envelope.time_left {
             builder = builder.timeout(left);
         }
-        let request = builder.try_build(move || run(&ctx, &envelope));
+        let waits = Waits(self.waiting.clone());
+        let request = builder.try_build(move || {
+            drop(waits);
+            run(&ctx, &envelope)
+        });
         let (begun, any) = (Instant::now(), request.to_untyped());
         let mut state = self.lock();
         // A worker that stops gives an answer to what still comes.

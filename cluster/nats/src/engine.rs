@@ -331,7 +331,7 @@ impl Engine {
             News::Ousted => {
                 self.ousted = true;
                 let reason = "another coordinator has taken the job over: shut this one down".into();
-                (self.events)(Event::Unavailable { reason });
+                self.events.tell(Event::Unavailable { reason });
             }
             News::Published(task, copy) => self.ledger.published(task, copy),
             News::Newest(member, number) => self.ledger.newest(member, number),
@@ -340,7 +340,7 @@ impl Engine {
                 self.looks = Some(looks);
                 // The server is there, and the streams, too.
                 if self.connected && self.away.take().is_some_and(|(_, told)| told) && !self.ousted {
-                    (self.events)(Event::Available);
+                    self.events.tell(Event::Available);
                 }
                 self.ledger.check_results(looks.results.newest, looks.results.messages);
                 // Twice in a row: the first time, a message may have been taken between the two counts.
@@ -397,7 +397,7 @@ impl Engine {
         {
             *told = true;
             let reason = format!("the server has been away for {:?}", self.plan.unavailable_after);
-            (self.events)(Event::Unavailable { reason });
+            self.events.tell(Event::Unavailable { reason });
         }
         self.check();
         self.plan.dropped.fetch_add(self.ledger.take_dropped(), Ordering::Relaxed);
@@ -474,7 +474,7 @@ impl Engine {
         match act {
             Act::Tell(event) => {
                 self.forget(&event);
-                (self.events)(event);
+                self.events.tell(event);
             }
             Act::Publish { parcel, older } => _ = self.outgoing.send(Outgoing::Task(parcel, older)),
             Act::Purge(generation) => _ = self.outgoing.send(Outgoing::Purge(generation)),

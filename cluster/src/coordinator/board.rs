@@ -16,7 +16,7 @@
 //! # Who may change what
 //!
 //! * `schedule` adds a task, and tells the engine without the lock.
-//! * Only events of the engine change a task after that: [`Board::on_event`]. What is no task any more is passed over, so a double answer does no harm.
+//! * Only events of the engine change a task after that: [`Board::on_events`]. What is no task any more is passed over, so a double answer does no harm.
 //! * A cancel by the user changes nothing here but `cancelling`: the engine's answer ends the task.
 //! * Each change wakes those waiters whose condition holds now. A waiter looks again.
 //!
@@ -210,18 +210,6 @@ pub(crate) enum Unmet {
     TimedOut,
 }
 
-/// Slots that have been told what they are. Most events tell one.
-#[derive(Default)]
-struct Held(Option<Arc<Slot>>, Vec<Arc<Slot>>);
-
-impl Held {
-    fn push(&mut self, slot: Arc<Slot>) {
-        if let Some(slot) = self.0.replace(slot) {
-            self.1.push(slot);
-        }
-    }
-}
-
 /// What becomes of a slot.
 type Settled = (Weak<Slot>, RemoteState, Option<ObjectId>);
 
@@ -320,40 +308,12 @@ impl Board {
         TaskId(self.lock().next)
     }
 
-    /// An event of the engine.
-    pub(crate) fn on_event(&self, event: Event) -> Vec<Then> {
-        let mut then = Vec::new();
+    /// Events of the engine, in their order. Those that are told together take the lock once, and wake each waiter once.
+    pub(crate) fn on_events(&self, events: impl IntoIterator<Item = Event>) -> Vec<Then> {
+        let (mut then, now) = (Vec::new(), Instant::now());
         let mut state = self.lock();
         let mut settled = mem::take(&mut state.settled);
-        match event {
-            Event::Started { task, worker, attempt } => state.started(task, worker, attempt, &mut settled),
-            Event::Returned { task } => state.returned(task, &mut settled, &mut then),
-            Event::Progress { task, thousandths } => {
-                if let Some(slot) = state.tasks.get(&task).and_then(|entry| entry.task.slot.upgrade()) {
-                    slot.set_progress(f64::from(thousandths) / 1_000.0);
-                }
-            }
-            Event::Ended { task, worker, attempt, answer, ran } => {
-                state.metrics.ran += ran;
-                state.ended(task, worker, attempt, answer, &mut settled, &mut then);
-            }
-            Event::Worker(status) => {
-                // Of each name the newest incarnation is kept, also when it is gone.
-                let of_name = |id: &WorkerId| id.name() == status.id.name();
-                if !state.workers.keys().any(|id| of_name(id) && *id > status.id) {
-                    state.workers.retain(|id, _| !of_name(id));
-                    state.workers.insert(status.id.clone(), status);
-                }
-            }
-            Event::Drained { before } => state.drained(before, &mut settled),
-            Event::Unavailable { reason } => {
-                let since = state.away.as_ref().map_or_else(Instant::now, |(since, _)| *since);
-                state.away = Some((since, reason));
-            }
-            Event::Available => state.away = None,
-            // The inquiries take it.
-            Event::Dump { .. } => {}
-        }
+        events.into_iter().for_each(|event| state.take(event, now, &mut settled, &mut then));
         state.free_unheld(&mut then);
         // Under the lock: a waiter that wakes finds the slots as they are now.
         let slots = self.settle(settled.drain(..), &mut then);
@@ -366,8 +326,8 @@ impl Board {
     }
 
     /// Tells slots what they are, and hands them back: they must not be dropped under the lock.
-    fn settle(&self, settled: impl IntoIterator<Item = Settled>, then: &mut Vec<Then>) -> Held {
-        let mut slots = Held::default();
+    fn settle(&self, settled: impl IntoIterator<Item = Settled>, then: &mut Vec<Then>) -> Vec<Arc<Slot>> {
+        let mut slots = Vec::new();
         for (slot, state, object) in settled {
             match (slot.upgrade(), object, &state) {
                 (Some(slot), Some(object), RemoteState::Stored { bytes }) => {
@@ -382,6 +342,8 @@ impl Board {
                 (None, object, _) => then.extend(object.map(Then::Delete)),
             }
         }
+        // The last first: who fetches one value after the other is woken when all of these are there.
+        slots.iter().rev().for_each(|slot| slot.tell_if_over());
         slots
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use super::board::{Board, Limit, Unmet, Until};
@@ -13,7 +13,7 @@ use super::inquiry::Inquiries;
 use super::journal::Journal;
 use super::watchdog::{self, Stall};
 use super::{ClusterCoordinator, Handle, Shared};
-use crate::engine::{Engine, Job, WorkerState, start_error};
+use crate::engine::{Engine, EventSink, Job, WorkerState, start_error};
 use crate::error::ClusterError;
 use crate::task::Tasks;
 
@@ -180,12 +180,13 @@ impl ClusterCoordinatorBuilder {
             objects: AtomicU64::new(0),
             journal,
             inquiries: Inquiries::default(),
+            heard: Mutex::default(),
             watchdog: OnceLock::new(),
         });
         let weak: Weak<Shared> = Arc::downgrade(&shared);
-        let events = Arc::new(move |event| {
+        let events = EventSink::of_batches(move |events| {
             if let Some(shared) = weak.upgrade() {
-                shared.on_event(event);
+                shared.on_events(events);
             }
         });
         let link = self.engine.start(Job { tasks: self.tasks, events })?;

@@ -3,8 +3,9 @@
 //! The link is called without the board's lock, and the engine tells events without its own.
 
 use std::marker::PhantomData;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use forebear::sync::Event as Wake;
@@ -16,11 +17,15 @@ use super::TaskOptions;
 use super::board::{self, Board, Listing, Raises, Then, Unheld, Unmet, Until};
 use super::inquiry::Inquiries;
 use super::journal::{self, Journal, Wanted};
+use crate::encoded::encoded;
 use crate::engine::{Answer, Envelope, Event, Link, ObjectId, ResourceId, StoreError, TaskId, WorkerState};
 use crate::error::{ClusterError, FetchError};
 use crate::remote::{RemoteState, RemoteValue, Slot};
 use crate::stored::Kept;
 use crate::task::{TaskFn, Tasks};
+
+/// So many events are kept memory for.
+const KEPT: usize = 1 << 10;
 
 /// The state of a coordinator.
 pub(crate) struct Shared {
@@ -36,6 +41,8 @@ pub(crate) struct Shared {
     pub(super) objects: AtomicU64,
     pub(super) journal: Option<Journal>,
     pub(super) inquiries: Inquiries,
+    /// Empty between two calls, and kept for the memory.
+    pub(super) heard: Mutex<Vec<Event>>,
     /// Ends the watchdog when it is dropped.
     pub(super) watchdog: OnceLock<mpsc::Sender<()>>,
 }
@@ -98,7 +105,6 @@ impl Shared {
     ) -> Result<Call<R>, ClusterError> {
         let name = self.tasks.check_task(task)?.clone();
         let me = Request::current();
-        let now = Instant::now();
         // On the clock of the request's runtime, and then on that of the machine.
         let inherited = me.as_ref().and_then(AnyRequest::deadline);
         let inherited = inherited.map(|at| at.saturating_duration_since(forebear::time::now()));
@@ -125,7 +131,7 @@ impl Shared {
             kept,
             slot: Arc::new(Slot::new(some)),
             max_attempts: options.max_attempts.unwrap_or(self.max_attempts),
-            due: time_left.map(|left| (now, left)),
+            due: time_left.map(|left| (Instant::now(), left)),
             raises: if options.silent { Raises::Never } else { raises },
             by: me.map(|me| me.id()),
             of: PhantomData,
@@ -138,6 +144,7 @@ impl Shared {
         let Some(result) = journal.find(wanted)? else { return Ok(None) };
         let task = self.wait(Until::Settled, None, board::State::found).map_err(Unmet::error)?;
         call.slot.set(RemoteState::Done(result));
+        call.slot.tell_if_over();
         Ok(Some(RemoteValue::new(task, call.slot.clone(), self.clone())))
     }
 
@@ -202,24 +209,38 @@ impl Shared {
         }
     }
 
-    pub(super) fn on_event(&self, event: Event) {
-        let event = match event {
-            Event::Dump { worker, inquiry, text } => return self.inquiries.answered(inquiry, &worker, text),
-            event => event,
-        };
-        if let (Some(journal), Event::Ended { task, answer: Answer::Done(result), .. }) =
-            (&self.journal, &event)
-            && let Some(wanted) = self.board.kept_as(*task)
-        {
-            // Before anybody hears of it.
-            journal.keep(&wanted, result);
+    /// Events of the engine, in their order.
+    pub(super) fn on_events(&self, events: &mut dyn Iterator<Item = Event>) {
+        let spare = || self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = mem::take(&mut *spare());
+        heard.extend(events.filter_map(|event| self.heard(event)));
+        let then = self.board.on_events(heard.drain(..));
+        if heard.capacity() <= KEPT {
+            *spare() = heard;
         }
-        if let Event::Worker(status) = &event
-            && status.state == WorkerState::Gone
-        {
-            self.inquiries.gone(&status.id);
+        self.follow(then);
+    }
+
+    /// Does what comes before the board hears of it. `None`: the board need not.
+    fn heard(&self, event: Event) -> Option<Event> {
+        match event {
+            Event::Dump { worker, inquiry, text } => {
+                self.inquiries.answered(inquiry, &worker, text);
+                return None;
+            }
+            Event::Ended { task, answer: Answer::Done(ref result), .. } => {
+                if let Some(journal) = &self.journal
+                    && let Some(wanted) = self.board.kept_as(task)
+                {
+                    journal.keep(&wanted, result);
+                }
+            }
+            Event::Worker(ref status) if status.state == WorkerState::Gone => {
+                self.inquiries.gone(&status.id);
+            }
+            _ => {}
         }
-        self.follow(self.board.on_event(event));
+        Some(event)
     }
 
     pub(crate) fn follow(&self, then: impl IntoIterator<Item = Then>) {
@@ -259,8 +280,5 @@ impl Drop for Owner {
 }
 
 pub(super) fn encode<A: Serialize>(args: &A) -> Result<Arc<[u8]>, ClusterError> {
-    match postcard::to_stdvec(args) {
-        Ok(bytes) => Ok(bytes.into()),
-        Err(error) => Err(ClusterError::Encode { message: error.to_string() }),
-    }
+    encoded(args).map_err(|error| ClusterError::Encode { message: error.to_string() })
 }

@@ -26,7 +26,7 @@ impl Port for Said {
 #[test]
 fn what_a_panic_has_left_is_sent_by_the_next_caller() {
     let said = Arc::new(Said::default());
-    let dispatcher = Dispatcher::new(Arc::new(|event| assert!(!matches!(event, Event::Worker(_)))));
+    let dispatcher = Dispatcher::new(EventSink::new(|event| assert!(!matches!(event, Event::Worker(_)))));
     let join = || dispatcher.join(WorkerId::new("worker", 1), 1, said.clone());
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(join)).is_err());
     assert!(said.0.lock().unwrap().is_empty());
@@ -38,10 +38,84 @@ fn what_a_panic_has_left_is_sent_by_the_next_caller() {
 fn a_worker_is_told_of_before_it_is_told_anything() {
     let said = Arc::new(Said::default());
     let its = said.clone();
-    let dispatcher = Dispatcher::new(Arc::new(move |event| {
+    let dispatcher = Dispatcher::new(EventSink::new(move |event| {
         let Event::Worker(status) = event else { return };
         its.say(format!("{:?}", status.state));
     }));
     dispatcher.join(WorkerId::new("worker", 1), 1, said.clone());
     assert_eq!(*said.0.lock().unwrap(), ["Starting", "Begin"]);
+}
+
+/// Says what it is given, and when it is flushed.
+struct Flushed(Arc<Said>);
+
+impl Port for Flushed {
+    fn order(&self, order: Order) {
+        if let Order::Run { envelope, .. } = order {
+            self.0.say(format!("run {}", envelope.task.0));
+        }
+    }
+
+    fn flush(&self) {
+        self.0.say("flush".into());
+    }
+
+    fn stop(&self) {}
+}
+
+/// Four tasks for a worker with two slots, which has been given the first two. The answers to those come together. What is said then, with a line for what is told together.
+fn said_of(answers: [Answer; 2]) -> Vec<String> {
+    let said = Arc::new(Said::default());
+    let its = said.clone();
+    let dispatcher = Dispatcher::new(EventSink::of_batches(move |events| {
+        let told = events.filter_map(|event| match event {
+            Event::Started { task, .. } => Some(format!("started {}", task.0)),
+            Event::Ended { task, .. } => Some(format!("ended {}", task.0)),
+            _ => None,
+        });
+        its.say(told.collect::<Vec<_>>().join(", "));
+    }));
+    let id = WorkerId::new("worker", 1);
+    dispatcher.join(id.clone(), 2, Arc::new(Flushed(said.clone())));
+    dispatcher.report(&id, Report::Ready);
+    for task in 1..=4 {
+        dispatcher.submit(Envelope {
+            job: 1,
+            task: TaskId(task),
+            generation: 0,
+            name: "task".into(),
+            args: Arc::from([]),
+            needs: None,
+            max_attempts: 1,
+            time_left: None,
+        });
+    }
+    said.0.lock().unwrap().clear();
+    let answers = [1, 2].into_iter().zip(answers);
+    dispatcher.reports(
+        &id,
+        answers.map(|(task, answer)| Report::Answer {
+            task: TaskId(task),
+            attempt: 1,
+            answer,
+            ran: Duration::ZERO,
+        }),
+    );
+    let said = said.0.lock().unwrap();
+    said.clone()
+}
+
+#[test]
+fn what_happens_together_is_told_together_and_a_worker_has_its_next_tasks_before_good_ends_are_told() {
+    let done = || Answer::Done(Arc::from([]));
+    assert_eq!(
+        said_of([done(), done()]),
+        ["started 3, started 4", "run 3", "run 4", "flush", "ended 1, ended 2"]
+    );
+    // A failure may cancel what is queued.
+    let failed = Answer::Failed(FailureKind::NotRegistered);
+    assert_eq!(
+        said_of([done(), failed]),
+        ["ended 1, ended 2", "started 3, started 4", "run 3", "run 4", "flush"]
+    );
 }

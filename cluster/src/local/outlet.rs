@@ -2,12 +2,15 @@
 //!
 //! Frames are put into a buffer. The thread that has put the last one *flushes*: it sends what the socket takes at once, in one system call for all frames. If the socket does not take
 //! all, a thread of its own sends the rest, and what is put there meanwhile. So frames that come in quick succession share a system call, and a single one wakes nobody but its receiver.
+//!
+//! Who knows that more frames may come at once flushes *soon*: at once if nothing was sent a moment ago. Else the frame stays for who flushes next, and for the thread, which looks after a moment. So a frame waits for
+//! little more than that. The thread is woken once for many frames: it goes on to look, with longer pauses while others send all, until nothing was left in one of them.
 
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
@@ -20,6 +23,12 @@ const KEPT: usize = 1 << 20;
 
 /// While the socket takes nothing, the thread asks for the patience once in so much time.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// What is flushed soon may wait so long.
+const MOMENT: Duration = Duration::from_micros(50);
+
+/// No pause between two looks is longer.
+const PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Outlet {
     socket: UnixStream,
@@ -37,6 +46,12 @@ struct State {
     handed: bool,
     /// The thread sends frames that it has taken out. What comes later goes after those.
     sending: bool,
+    /// When something was sent last.
+    last: Option<Instant>,
+    /// The thread looks when the moment is over.
+    looks: bool,
+    /// Something was left to its next look.
+    left: bool,
     asleep: bool,
     closed: bool,
     failed: bool,
@@ -77,12 +92,17 @@ impl Outlet {
     /// Sends what is there, as far as the socket takes it, and leaves the rest to the thread. Does not wait.
     pub(crate) fn flush(&self) {
         let mut state = self.lock();
+        self.flush_under(&mut state, Instant::now());
+    }
+
+    fn flush_under(&self, state: &mut State, now: Instant) {
+        state.last = Some(now);
         while !(state.is_empty() || state.sending || state.handed || state.failed) {
             match send(&self.socket, &state.frames[state.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(sent) => state.sent += sent,
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => self.hand(&mut state),
-                Err(_) => self.fail(&mut state),
+                Err(rustix::io::Errno::AGAIN) => self.hand(state),
+                Err(_) => self.fail(state),
             }
         }
         if state.is_empty() {
@@ -90,11 +110,16 @@ impl Outlet {
         }
     }
 
-    /// Leaves what is there to the thread, which sends it with all that comes until it runs.
-    pub(crate) fn flush_later(&self) {
+    /// The same, but what comes less than a moment after the last flush may stay for the next one.
+    pub(crate) fn flush_soon(&self) {
+        let now = Instant::now();
         let mut state = self.lock();
-        if !state.is_empty() {
-            self.hand(&mut state);
+        if state.last.is_none_or(|last| now.saturating_duration_since(last) >= MOMENT) {
+            return self.flush_under(&mut state, now);
+        }
+        state.left = true;
+        if !std::mem::replace(&mut state.looks, true) {
+            self.wake_under(&mut state);
         }
     }
 
@@ -136,6 +161,7 @@ impl Outlet {
         &self,
         mut patience: impl FnMut() -> Result<Option<Duration>, ()>,
     ) -> Result<(), Option<io::Error>> {
+        let mut pause = MOMENT;
         let mut state = self.lock();
         loop {
             if state.failed {
@@ -162,12 +188,19 @@ impl Outlet {
             if state.closed {
                 return Ok(());
             }
+            let looks = state.looks;
+            let left = [left, looks.then_some(pause)].into_iter().flatten().min();
             state.asleep = true;
             state = match left {
                 None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(left) => self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
             };
             state.asleep = false;
+            if looks {
+                state.looks = std::mem::take(&mut state.left);
+                pause = if state.looks && state.is_empty() { (2 * pause).min(PAUSE) } else { MOMENT };
+                self.flush_under(&mut state, Instant::now());
+            }
         }
     }
 
@@ -243,10 +276,29 @@ mod tests {
             assert_eq!(inlet.receive().unwrap(), Some(frame(n)));
         }
         outlet.put(&frame(2_000));
-        outlet.flush_later();
+        outlet.flush_soon();
         assert_eq!(inlet.receive().unwrap(), Some(frame(2_000)));
         assert!(!outlet.close());
         assert_eq!(inlet.receive::<u32>().unwrap(), None);
+        assert!(thread.join().unwrap());
+    }
+
+    #[test]
+    fn what_is_flushed_soon_is_sent_although_nothing_follows() {
+        let (here, there) = UnixStream::pair().unwrap();
+        there.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let (outlet, mut inlet) = (Arc::new(Outlet::new(here)), Inlet::new(there));
+        let its = outlet.clone();
+        let thread = thread::spawn(move || its.serve(|| Ok(None)).is_ok());
+        for n in 0..1_000_u32 {
+            // The second one comes less than a moment after the first, unless this thread is held up.
+            for m in [2 * n, 2 * n + 1] {
+                outlet.put(&m);
+                outlet.flush_soon();
+            }
+            assert_eq!([(); 2].map(|()| inlet.receive().unwrap()), [Some(2 * n), Some(2 * n + 1)]);
+        }
+        outlet.close();
         assert!(thread.join().unwrap());
     }
 

@@ -13,6 +13,7 @@
 
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -38,7 +39,7 @@ use super::MARK;
 use super::files::Files;
 use super::frames::{Inlet, Said, Told, Welcome};
 use super::outlet::Outlet;
-use crate::engine::{Order, Report, difference};
+use crate::engine::{Report, difference};
 use crate::task::Tasks;
 use crate::worker::Node;
 
@@ -114,29 +115,31 @@ fn follow(tasks: Tasks) -> io::Result<()> {
             drains.flush();
         }
     })?;
-    // So many tasks have not answered. The last one sends its answer itself; those before leave theirs to the thread, which sends together what has come when it runs.
-    let running = Arc::new(AtomicUsize::new(0));
-    let left = running.clone();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let behind = waiting.clone();
     let report = move |report| {
-        let is_last = match report {
-            Report::Answer { .. } => left.fetch_sub(1, Ordering::Relaxed) == 1,
-            _ => true,
-        };
+        let is_answer = matches!(report, Report::Answer { .. });
         answers.put(&Said::Report(report));
-        if is_last { answers.flush() } else { answers.flush_later() }
+        // A task that has not begun may do so now, and end at once.
+        if is_answer && behind.load(Ordering::Relaxed) > 0 { answers.flush_soon() } else { answers.flush() }
     };
     let store = Arc::new(Files::open(welcome.store));
-    let node = Node::new(welcome.id, welcome.index, tasks, Runtime::current(), report)
+    let runtime = Runtime::current();
+    let node = Node::counting(welcome.id, welcome.index, tasks, runtime, waiting, report)
         .with_store(store.clone(), welcome.cache);
+    let mut batch = Vec::new();
     let left_alone = loop {
-        match orders.receive::<Told>() {
-            Ok(Some(Told::Order(order))) => {
-                if let Order::Run { .. } = order {
-                    running.fetch_add(1, Ordering::Relaxed);
-                }
-                node.order(order);
+        let told = orders.receive::<Told>();
+        if let Ok(Some(Told::Order(order))) = told {
+            batch.push(order);
+            if !orders.has_frame() {
+                node.orders(mem::take(&mut batch));
             }
-            Ok(Some(Told::Leave)) => break false,
+            continue;
+        }
+        node.orders(mem::take(&mut batch));
+        match told {
+            Ok(Some(_)) => break false,
             Ok(None) => break true,
             // It has died before it has read all that it was told.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break true,

@@ -96,4 +96,18 @@ pub(crate) enum WorkerState {
     Gone,
 }
 
-pub(crate) type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
+type Batches = dyn Fn(&mut dyn Iterator<Item = Event>) + Send + Sync;
+
+pub(crate) struct EventSink(Arc<Batches>);
+
+impl EventSink {
+    pub(crate) fn of_batches(
+        all: impl Fn(&mut dyn Iterator<Item = Event>) + Send + Sync + 'static,
+    ) -> EventSink {
+        EventSink(Arc::new(all))
+    }
+
+    pub(crate) fn tell_all(&self, events: impl IntoIterator<Item = Event>) {
+        (self.0)(&mut events.into_iter());
+    }
+}

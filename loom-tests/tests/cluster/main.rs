@@ -120,7 +120,7 @@ mod remote {
             *self.0.lock().unwrap() = state;
         }
 
-        pub(crate) fn set_progress(&self, _: f64) {}
+        pub(crate) fn tell_if_over(&self) {}
 
         pub(crate) fn keep(&self, _: Arc<Kept>) {}
 
@@ -144,7 +144,7 @@ use self::cell::{exhaust, explore};
 use self::coordinator::board::{Board, Then, Unmet, Until};
 use self::coordinator::{board, listing};
 use self::dispatch::{Dispatcher, Port};
-use self::engine::{Answer, Envelope, Event, Order, Report, TaskId, WorkerId};
+use self::engine::{Answer, Envelope, Event, EventSink, Order, Report, TaskId, WorkerId};
 use self::error::{ClusterError, FailureKind};
 use self::party::Party;
 use self::remote::Slot;
@@ -203,12 +203,12 @@ impl System {
         let told = Mutex::new(Vec::new());
         let system = Arc::new(System { board: board(room), dispatcher: OnceLock::new(), told, links });
         let weak: Weak<System> = Arc::downgrade(&system);
-        let events = move |event| {
+        let events = move |events: &mut dyn Iterator<Item = Event>| {
             if let Some(system) = weak.upgrade() {
-                system.hear(event);
+                system.hear(events);
             }
         };
-        assert!(system.dispatcher.set(Dispatcher::new(Arc::new(events))).is_ok());
+        assert!(system.dispatcher.set(Dispatcher::new(EventSink::of_batches(events))).is_ok());
         for link in &system.links {
             system.dispatcher().join(link.id.clone(), 1, Arc::new(link.clone()));
         }
@@ -226,23 +226,26 @@ impl System {
         self.dispatcher.get().expect("it is set at once")
     }
 
-    /// An event, on its way to the board.
-    fn hear(&self, event: Event) {
-        let mut told = self.told.lock().unwrap();
-        match &event {
-            Event::Started { task, .. } => told.push((*task, Told::Started)),
-            Event::Returned { task } => told.push((*task, Told::Returned)),
-            Event::Ended { task, .. } => told.push((*task, Told::Ended)),
-            Event::Drained { before } => {
-                for link in &self.links {
-                    let old = link.runs.lock().unwrap().iter().any(|(.., generation)| generation < before);
-                    assert!(!old, "it is drained, and something runs");
+    /// Events, on their way to the board.
+    fn hear(&self, events: &mut dyn Iterator<Item = Event>) {
+        let heard = events.inspect(|event| {
+            let mut told = self.told.lock().unwrap();
+            match event {
+                Event::Started { task, .. } => told.push((*task, Told::Started)),
+                Event::Returned { task } => told.push((*task, Told::Returned)),
+                Event::Ended { task, .. } => told.push((*task, Told::Ended)),
+                Event::Drained { before } => {
+                    for link in &self.links {
+                        let old =
+                            link.runs.lock().unwrap().iter().any(|(.., generation)| generation < before);
+                        assert!(!old, "it is drained, and something runs");
+                    }
                 }
+                _ => {}
             }
-            _ => {}
-        }
-        drop(told);
-        for then in self.board.on_event(event) {
+        });
+        let heard: Vec<Event> = heard.collect();
+        for then in self.board.on_events(heard) {
             if let Then::CancelBefore(generation) = then {
                 self.dispatcher().cancel_before(generation);
             }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use forebear::sync::Event as Wake;
 
 use super::{Ending, Entry, Latch, Limit, Listing, Raises, Settled, State, Then, Unheld, Until};
-use crate::engine::{Answer, TaskId, WorkerId, WorkerState};
+use crate::engine::{Answer, Event, TaskId, WorkerId, WorkerState};
 use crate::error::{ClusterError, FailureKind, TaskFailure};
 use crate::remote::RemoteState;
 
@@ -110,16 +110,59 @@ impl State {
         self.queued_bytes -= bytes;
     }
 
-    pub(super) fn started(
+    /// What an event of the engine changes.
+    pub(super) fn take(
+        &mut self,
+        event: Event,
+        now: Instant,
+        settled: &mut Vec<Settled>,
+        then: &mut Vec<Then>,
+    ) {
+        match event {
+            Event::Started { task, worker, attempt } => self.started(task, worker, attempt, now, settled),
+            Event::Returned { task } => self.returned(task, settled, then),
+            Event::Progress { task, thousandths } => {
+                let entry = self.tasks.get(&task);
+                if let Some((entry, (worker, attempt, _))) = entry.and_then(|e| Some((e, e.leased.clone()?)))
+                {
+                    let progress = f64::from(thousandths) / 1_000.0;
+                    let running = RemoteState::Running { worker, attempt, progress };
+                    settled.push((entry.task.slot.clone(), running, None));
+                }
+            }
+            Event::Ended { task, worker, attempt, answer, ran } => {
+                self.metrics.ran += ran;
+                self.ended(task, worker, attempt, answer, settled, then);
+            }
+            Event::Worker(status) => {
+                // Of each name the newest incarnation is kept, also when it is gone.
+                let of_name = |id: &WorkerId| id.name() == status.id.name();
+                if !self.workers.keys().any(|id| of_name(id) && *id > status.id) {
+                    self.workers.retain(|id, _| !of_name(id));
+                    self.workers.insert(status.id.clone(), status);
+                }
+            }
+            Event::Drained { before } => self.drained(before, settled),
+            Event::Unavailable { reason } => {
+                let since = self.away.as_ref().map_or(now, |(since, _)| *since);
+                self.away = Some((since, reason));
+            }
+            Event::Available => self.away = None,
+            // The inquiries take it.
+            Event::Dump { .. } => {}
+        }
+    }
+
+    fn started(
         &mut self,
         task: TaskId,
         worker: WorkerId,
         attempt: u32,
+        now: Instant,
         settled: &mut Vec<Settled>,
     ) {
         let Some(entry) = self.tasks.get_mut(&task) else { return };
-        let (bytes, was) =
-            (entry.task.bytes, entry.leased.replace((worker.clone(), attempt, Instant::now())));
+        let (bytes, was) = (entry.task.bytes, entry.leased.replace((worker.clone(), attempt, now)));
         settled.push((
             entry.task.slot.clone(),
             RemoteState::Running { worker, attempt, progress: 0.0 },
@@ -130,7 +173,7 @@ impl State {
         }
     }
 
-    pub(super) fn returned(&mut self, task: TaskId, settled: &mut Vec<Settled>, then: &mut Vec<Then>) {
+    fn returned(&mut self, task: TaskId, settled: &mut Vec<Settled>, then: &mut Vec<Then>) {
         let Some(entry) = self.tasks.get_mut(&task) else { return };
         if let Some((_, attempt, _)) = entry.leased.take() {
             then.push(Then::DeleteResult(task, attempt));
@@ -149,7 +192,7 @@ impl State {
         Some(entry)
     }
 
-    pub(super) fn ended(
+    fn ended(
         &mut self,
         task: TaskId,
         worker: Option<WorkerId>,
@@ -194,7 +237,7 @@ impl State {
         settled.push((entry.task.slot, state, stored));
     }
 
-    pub(super) fn drained(&mut self, before: u64, settled: &mut Vec<Settled>) {
+    fn drained(&mut self, before: u64, settled: &mut Vec<Settled>) {
         let is_old = |entry: &Entry| entry.generation < before;
         let old: Vec<TaskId> =
             self.tasks.iter().filter(|(_, entry)| is_old(entry)).map(|(task, _)| *task).collect();

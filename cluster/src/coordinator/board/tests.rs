@@ -5,6 +5,13 @@ fn board(tasks: usize) -> Board {
     Board::new(Limit { tasks, bytes: 100 }, Weak::new())
 }
 
+impl Board {
+    /// An event that comes alone.
+    fn on_event(&self, event: Event) -> Vec<Then> {
+        self.on_events([event])
+    }
+}
+
 fn add(board: &Board, slot: &Arc<Slot>) -> TaskId {
     add_as(board, slot, Raises::Always)
 }
@@ -116,4 +123,16 @@ fn what_comes_back_needs_no_room() {
     board.on_event(Event::Returned { task: first });
     assert_eq!(board.metrics().queued, 2);
     assert_eq!(board.try_now(Until::Room(1), |_| ()).unwrap(), None);
+}
+
+#[test]
+fn events_that_come_together_are_followed_in_their_order() {
+    let (board, slots) = (board(9), [(); 2].map(|()| Arc::new(Slot::new(None))));
+    let tasks = slots.each_ref().map(|slot| add(&board, slot));
+    let started = |task| Event::Started { task, worker: WorkerId::new("worker", 1), attempt: 1 };
+    let progress = Event::Progress { task: tasks[1], thousandths: 500 };
+    let done = ended(tasks[0], Answer::Done(Arc::from([7])));
+    assert!(board.on_events([started(tasks[0]), started(tasks[1]), progress, done]).is_empty());
+    assert!(slots[0].is_done(&[7]) && slots[1].runs_at(0.5));
+    assert_eq!((board.metrics().queued, board.metrics().running), (0, 1));
 }

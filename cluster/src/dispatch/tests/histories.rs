@@ -55,7 +55,7 @@ impl History {
     fn new(seed: u64) -> History {
         let events = Arc::new(Mutex::new(Vec::new()));
         let its = events.clone();
-        let dispatcher = Dispatcher::new(Arc::new(move |event| its.lock().unwrap().push(event)));
+        let dispatcher = Dispatcher::new(EventSink::new(move |event| its.lock().unwrap().push(event)));
         History {
             seed: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             dispatcher,
