@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::ctx::TaskCtx;
+use crate::encoded::encoded;
 use crate::engine::ResourceId;
 use crate::error::{ClusterError, FailureKind};
 
@@ -225,7 +226,7 @@ impl<A: DeserializeOwned + 'static, R: Serialize + DeserializeOwned + 'static> R
         let run: RunTask = Arc::new(move |ctx, args| {
             let args = postcard::from_bytes(args).map_err(codec)?;
             match (self.run)(ctx, args) {
-                Ok(value) => Ok(Ok(postcard::to_stdvec(&value).map_err(codec)?.into())),
+                Ok(value) => Ok(Ok(encoded(&value).map_err(codec)?)),
                 Err(error) => Ok(Err(error)),
             }
         });
@@ -348,8 +349,11 @@ impl Tasks {
     }
 
     fn insert(&mut self, name: &'static str, signature: Signature, entry: Entry) {
-        if self.table.insert(name, Known { name: name.into(), signature, entry }).is_some() {
+        if let Some(first) = self.table.insert(name, Known { name: name.into(), signature, entry }) {
             self.twice.get_or_insert(name);
+            // A worker's coordinator sees by that what is wrong with the worker's program.
+            let twice = Signature::new("two of this name".into(), None);
+            self.table.insert(name, Known { signature: twice, ..first });
         }
     }
 

@@ -1,8 +1,8 @@
 //! What belongs to worker processes alone.
 #![cfg(target_os = "linux")]
 
-#[path = "support/until.rs"]
-mod until;
+#[path = "support/deaths.rs"]
+mod deaths;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,27 +17,11 @@ use forebear_cluster::{
     ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FailureKind, FetchError, LocalProcesses,
     TaskFn, TaskOptions, Tasks, tasks, worker,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::until::until;
+use crate::deaths::{AS_WORKER, EXIT, GATE, STUCK, files, is_dead, pid_in, send, until};
 
 const PID: TaskFn<(), u32> = TaskFn::new("pid", |_, ()| Ok(process::id()));
-
-/// Never ends, and never asks whether it is cancelled.
-const STUCK: TaskFn<PathBuf, ()> = TaskFn::new("stuck", |_, begun| {
-    fs::write(begun, "")?;
-    loop {
-        std::hint::spin_loop();
-    }
-});
-
-const GATE: TaskFn<(PathBuf, PathBuf), u32> = TaskFn::new("gate", |_, (begun, gate)| {
-    fs::write(begun, process::id().to_string())?;
-    while !gate.exists() {
-        sleep(Duration::from_millis(1))?;
-    }
-    Ok(process::id())
-});
 
 /// Starts this program as the worker was started, and returns what it says.
 const START_ANOTHER: TaskFn<(), String> = TaskFn::new("start another", |_, ()| {
@@ -58,10 +42,6 @@ const HANG: TaskFn<u32, u32> = TaskFn::new("hang", |ctx, times| {
 });
 
 const BYTES: TaskFn<usize, Vec<u8>> = TaskFn::new("bytes", |_, n| Ok(vec![7; n]));
-
-/// Ends its process by that status, or by an abort.
-const EXIT: TaskFn<i32, ()> =
-    TaskFn::new("exit", |_, status| if status < 0 { process::abort() } else { process::exit(status) });
 
 /// Writes so many lines.
 const FLOOD: TaskFn<u32, u32> = TaskFn::new("flood", |_, lines| {
@@ -84,8 +64,6 @@ const CLOSE: TaskFn<(), ()> = TaskFn::new("close", |_, ()| {
     }
     Ok(())
 });
-
-const AS_WORKER: [&str; 3] = ["worker_process", "--exact", "--nocapture"];
 
 fn known() -> Tasks {
     tasks![PID, STUCK, GATE, START_ANOTHER, BYTES, HANG, EXIT, FLOOD, CLOSE]
@@ -160,6 +138,12 @@ fn newer_worker() {
     worker::entry(known().with(TaskFn::<(), ()>::new("newest", |_, ()| Ok(()))));
 }
 
+/// A worker with two tasks of one name.
+#[test]
+fn worker_of_twins() {
+    worker::entry(known().with(PID));
+}
+
 /// A coordinator that is killed.
 #[test]
 fn coordinator_process() {
@@ -183,17 +167,6 @@ fn start(engine: LocalProcesses) -> ClusterCoordinatorBuilder {
 
 fn state(cluster: &ClusterCoordinator) -> Option<WorkerState> {
     cluster.workers().first().map(|worker| worker.state)
-}
-
-fn pid_in(file: &Path) -> Pid {
-    until(|| fs::read_to_string(file).is_ok_and(|text| !text.is_empty()));
-    Pid::from_raw(fs::read_to_string(file).unwrap().parse().unwrap()).unwrap()
-}
-
-/// Whether it has ended; perhaps nobody has reaped it.
-fn is_dead(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
 }
 
 #[test]
@@ -278,17 +251,16 @@ fn r23_workers_are_started_one_after_the_other() {
 
 #[test]
 fn a_worker_that_dies_is_started_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let [begun, gate] = ["begun", "gate"].map(|name| dir.path().join(name));
+    let (_dir, begun, gate) = files();
     let cluster = start(engine(1)).start().unwrap();
     let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
     let first = pid_in(&begun);
     fs::remove_file(&begun).unwrap();
-    kill_process(first, Signal::KILL).unwrap();
+    send(Signal::KILL, first);
     let second = pid_in(&begun);
     assert_ne!(first, second);
     fs::write(gate, "").unwrap();
-    assert_eq!(value.fetch().unwrap(), second.as_raw_nonzero().get() as u32);
+    assert_eq!(value.fetch().unwrap(), (second, 2));
     cluster.join().unwrap();
     assert_eq!(cluster.workers()[0].id.incarnation(), 2);
 }
@@ -329,14 +301,14 @@ fn a_worker_whose_program_cannot_be_started_for_a_while_comes_back() {
     let first = pid_in(&begun);
     fs::remove_file(&begun).unwrap();
     fs::remove_file(&program).unwrap();
-    kill_process(first, Signal::KILL).unwrap();
+    send(Signal::KILL, first);
     until(|| state(&cluster) == Some(WorkerState::Gone));
     // The first try has failed by now, or will; there is another one after it.
     sleep(Duration::from_millis(20)).unwrap();
     assert!(cluster.done().is_ok(), "it is not given up");
     std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
     fs::write(gate, "").unwrap();
-    assert_ne!(value.fetch().unwrap(), first.as_raw_nonzero().get() as u32);
+    assert_ne!(value.fetch().unwrap().0, first);
 }
 
 #[test]
@@ -375,15 +347,14 @@ fn a_task_that_closes_what_its_process_has_open_is_the_end_of_its_worker() {
 
 #[test]
 fn sigterm_has_a_worker_end_what_it_has_and_leave() {
-    let dir = tempfile::tempdir().unwrap();
-    let [begun, gate] = ["begun", "gate"].map(|name| dir.path().join(name));
+    let (_dir, begun, gate) = files();
     let cluster = start(engine(1)).start().unwrap();
     let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
     let pid = pid_in(&begun);
-    kill_process(pid, Signal::TERM).unwrap();
+    send(Signal::TERM, pid);
     until(|| state(&cluster) == Some(WorkerState::Draining));
     fs::write(gate, "").unwrap();
-    assert_eq!(value.fetch().unwrap(), pid.as_raw_nonzero().get() as u32);
+    assert_eq!(value.fetch().unwrap(), (pid, 1));
     until(|| state(&cluster) == Some(WorkerState::Gone));
     until(|| is_dead(pid));
 }
@@ -457,6 +428,7 @@ fn a_worker_with_other_tasks_is_refused_and_the_start_says_which() {
         ("strange_worker", "does not know the coordinator's `bytes`"),
         ("older_worker", "its `pid` is `task () -> u64`, the coordinator's `task () -> u32`"),
         ("newer_worker", "the coordinator does not know its `newest`"),
+        ("worker_of_twins", "its `pid` is `two of this name`, the coordinator's `task () -> u32`"),
     ] {
         let engine = LocalProcesses::new(2).args([worker, "--exact", "--nocapture"]);
         let refused = start(engine).start();

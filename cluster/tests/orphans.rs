@@ -1,37 +1,28 @@
 //! No worker process outlives its job: each state of a worker, and the death of its coordinator in it; and workers that stand still while their coordinator lives.
 #![cfg(target_os = "linux")]
 
-#[path = "support/until.rs"]
-mod until;
+#[path = "support/deaths.rs"]
+mod deaths;
 
 use std::cell::Cell;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{self, Child, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use forebear::time::sleep;
 use forebear_cluster::{ClusterCoordinator, LocalProcesses, ResourceFn, TaskFn, Tasks, tasks, worker};
 use rustix::process::{
-    Pid, PidfdFlags, PidfdGetfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_getfd,
-    pidfd_open,
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, getpid, kill_process_group, pidfd_getfd, pidfd_open,
 };
 
-use crate::until::until;
+use crate::deaths::{STUCK, is_dead, pid_in, put, say, send, until};
 
 /// Says which process it is, and waits for a cancel.
 const HEEDS: TaskFn<PathBuf, ()> = TaskFn::new("heeds", |_, begun| {
     say(&begun)?;
     Ok(sleep(Duration::MAX)?)
-});
-
-/// The same, and never asks whether it is cancelled.
-const STUCK: TaskFn<PathBuf, ()> = TaskFn::new("stuck", |_, begun| {
-    say(&begun)?;
-    loop {
-        std::hint::spin_loop();
-    }
 });
 
 /// Starts a process, and says that one's number in place of its own.
@@ -63,27 +54,6 @@ const NEVER_MADE: ResourceFn<PathBuf, ()> = ResourceFn::new("never made", |_, be
 
 fn known() -> Tasks {
     tasks![HEEDS, STUCK, PARENT, LONG, TAKES, NEVER_MADE]
-}
-
-fn put(file: &Path, pid: u32) -> std::io::Result<()> {
-    let new = file.with_extension("new");
-    fs::write(&new, pid.to_string())?;
-    fs::rename(new, file)
-}
-
-fn say(file: &Path) -> std::io::Result<()> {
-    put(file, process::id())
-}
-
-fn said(file: &Path) -> Pid {
-    until(|| file.exists());
-    Pid::from_raw(fs::read_to_string(file).unwrap().parse().unwrap()).unwrap()
-}
-
-/// Whether it has ended; perhaps nobody has reaped it.
-fn is_dead(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
 }
 
 const DIR: &str = "FOREBEAR_TEST_DIR";
@@ -188,8 +158,8 @@ impl Drop for Leader {
     }
 }
 
-/// Starts a coordinator, waits until its worker is in that state, and kills the coordinator. Returns which process the worker is.
-fn orphan(dir: &Path, state: &str, before: impl FnOnce(Pid)) -> Pid {
+/// Starts a coordinator, waits until its worker is in that state, kills the coordinator, and waits until the worker is dead.
+fn orphan(dir: &Path, state: &str, before: impl FnOnce(u32)) {
     use std::os::unix::process::CommandExt;
     let mut coordinator = Command::new(std::env::current_exe().unwrap())
         .args(["coordinator_process", "--exact", "--nocapture"])
@@ -199,15 +169,14 @@ fn orphan(dir: &Path, state: &str, before: impl FnOnce(Pid)) -> Pid {
         .spawn()
         .map(Leader)
         .unwrap();
-    let worker = said(&dir.join("begun"));
-    said(&dir.join("coordinator"));
+    let worker = pid_in(&dir.join("begun"));
+    pid_in(&dir.join("coordinator"));
     before(worker);
     coordinator.0.kill().unwrap();
     coordinator.0.wait().unwrap();
     // What holds its sockets is in its group, and lives on.
     let _ = fs::write(dir.join("go"), "");
     until(|| is_dead(worker));
-    worker
 }
 
 #[test]
@@ -228,7 +197,7 @@ fn a_worker_ends_with_its_coordinator_whatever_its_state() {
 #[test]
 fn a_worker_that_stands_still_ends_with_its_coordinator() {
     let dir = tempfile::tempdir().unwrap();
-    orphan(dir.path(), "stands still", |worker| kill_process(worker, Signal::STOP).unwrap());
+    orphan(dir.path(), "stands still", |worker| send(Signal::STOP, worker));
 }
 
 #[test]
@@ -247,8 +216,8 @@ fn a_worker_whose_end_hangs_ends_with_its_coordinator() {
 fn a_worker_whose_answer_nobody_reads_ends_with_its_coordinator() {
     let dir = tempfile::tempdir().unwrap();
     orphan(dir.path(), "has an answer that does not fit", |_| {
-        let coordinator = said(&dir.path().join("coordinator"));
-        kill_process(coordinator, Signal::STOP).unwrap();
+        let coordinator = pid_in(&dir.path().join("coordinator"));
+        send(Signal::STOP, coordinator);
         fs::write(dir.path().join("begun.answer"), "").unwrap();
     });
 }
@@ -257,7 +226,7 @@ fn a_worker_whose_answer_nobody_reads_ends_with_its_coordinator() {
 fn what_a_task_has_started_ends_with_the_coordinator() {
     let dir = tempfile::tempdir().unwrap();
     orphan(dir.path(), "has a child", |_| ());
-    let child = said(&dir.path().join("begun.child"));
+    let child = pid_in(&dir.path().join("begun.child"));
     until(|| is_dead(child));
 }
 
@@ -272,8 +241,8 @@ fn a_worker_that_stands_still_and_reads_nothing_is_killed_when_its_task_is_late(
         .cancel_grace(Duration::from_millis(20));
     let cluster = ClusterCoordinator::builder(engine).tasks(known()).start().unwrap();
     let value = cluster.schedule(&HEEDS, begun.clone()).unwrap();
-    let first = said(&begun);
-    kill_process(first, Signal::STOP).unwrap();
+    let first = pid_in(&begun);
+    send(Signal::STOP, first);
     let waits = cluster.schedule(&TAKES, vec![7; 4 << 20]).unwrap();
     value.cancel();
     assert!(value.fetch().is_err());
@@ -281,10 +250,10 @@ fn a_worker_that_stands_still_and_reads_nothing_is_killed_when_its_task_is_late(
     waits.fetch().unwrap();
     // The same when the coordinator orders the worker to leave, and it has no task.
     let value = cluster.schedule(&HEEDS, dir.path().join("again")).unwrap();
-    let second = said(&dir.path().join("again"));
+    let second = pid_in(&dir.path().join("again"));
     value.cancel();
     assert!(value.fetch().is_err());
-    kill_process(second, Signal::STOP).unwrap();
+    send(Signal::STOP, second);
     let _takes = cluster.schedule(&TAKES, vec![7; 4 << 20]).unwrap();
     drop(cluster);
     until(|| is_dead(second));

@@ -4,6 +4,8 @@
 #[path = "../../../tests/restart/check.rs"]
 mod check;
 mod deaths;
+#[path = "../../../tests/support/deaths.rs"]
+mod dying;
 #[path = "../../../tests/restart/job.rs"]
 mod job;
 mod losses;
@@ -25,6 +27,7 @@ use forebear_cluster::{
 use forebear_cluster_nats::Nats;
 use forebear_cluster_nats::worker;
 
+use crate::dying::{AS_WORKER, EXIT, GATE, STUCK, files, is_dead, pid_in};
 use crate::support::process::Process;
 use crate::support::{job, shared_url, token, until};
 
@@ -37,34 +40,10 @@ const LOG: TaskFn<(PathBuf, u32), u32> = TaskFn::new("log", |_, (file, n)| {
     Ok(n)
 });
 
-/// Writes its process id into the first file, waits for the second one, and returns the id and the attempt.
-const GATE: TaskFn<(PathBuf, PathBuf), (u32, u32)> = TaskFn::new("gate", |ctx, (begun, gate)| {
-    fs::write(begun.with_extension("new"), process::id().to_string())?;
-    fs::rename(begun.with_extension("new"), begun)?;
-    while !gate.exists() {
-        sleep(Duration::from_millis(1))?;
-    }
-    Ok((process::id(), ctx.attempt()))
-});
-
-/// Never ends, and never asks whether it is cancelled.
-const STUCK: TaskFn<PathBuf, ()> = TaskFn::new("stuck", |_, begun| {
-    fs::write(begun, "")?;
-    loop {
-        std::hint::spin_loop();
-    }
-});
-
-/// Ends its process by that status, or by an abort.
-const EXIT: TaskFn<i32, ()> =
-    TaskFn::new("exit", |_, status| if status < 0 { process::abort() } else { process::exit(status) });
-
 const REVERSE: TaskFn<Vec<u8>, Vec<u8>> = TaskFn::new("reverse", |_, mut bytes| {
     bytes.reverse();
     Ok(bytes)
 });
-
-const AS_WORKER: [&str; 3] = ["worker_process", "--exact", "--nocapture"];
 
 /// Keeps what it was given.
 const TABLE: ResourceFn<Vec<u8>, Vec<u8>> = ResourceFn::new("table", |_, table| Ok(table));
@@ -127,23 +106,6 @@ fn start(engine: Nats) -> ClusterCoordinatorBuilder {
 
 fn state(cluster: &ClusterCoordinator, name: &str) -> Option<WorkerState> {
     cluster.workers().iter().find(|worker| worker.id.name() == name).map(|worker| worker.state)
-}
-
-fn pid_in(file: &Path) -> u32 {
-    until(|| file.exists());
-    fs::read_to_string(file).unwrap().parse().unwrap()
-}
-
-fn is_dead(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
-    stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
-}
-
-/// A directory, and two files in it that are not there.
-fn files() -> (tempfile::TempDir, PathBuf, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
-    let [begun, gate] = ["begun", "gate"].map(|name| dir.path().join(name));
-    (dir, begun, gate)
 }
 
 /// A cluster with two workers from elsewhere, of which the first runs a task that waits for its gate.
