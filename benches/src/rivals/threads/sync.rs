@@ -8,6 +8,7 @@ use std::thread;
 use super::Threads;
 #[cfg(feature = "rivals")]
 use crate::load::{Across, Load};
+#[cfg(feature = "rivals")]
 use crate::rival::Rival;
 use crate::rival::Run;
 use crate::work::contend::Locked;
