@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+/// No group comes to a round of a higher number.
+const LAST: u64 = u64::MAX / 2;
+
 /// What the bucket holds of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Roll {
@@ -86,8 +89,8 @@ impl Watch {
 
     /// What is to be written in place of `roll`, which was read just now.
     pub(crate) fn turn(&mut self, mut roll: Roll, wants: Wants, now: Instant) -> Roll {
-        if roll.round < self.newest {
-            // The server has lost its store. No number is given twice.
+        if roll.round < self.newest || roll.round > LAST {
+            // The server has lost its store, or a stranger has written this. No number is given twice.
             roll = Roll { round: self.newest, ..Roll::default() };
         }
         let gone = self.lost(&roll, now);
@@ -102,7 +105,7 @@ impl Watch {
         let broken = roll.members.iter().any(breaks) || wants.anew == Some(roll.round);
         roll.members.retain(|member| !is_gone(member.id));
         match roll.members.iter_mut().find(|member| member.id == self.id) {
-            Some(own) => own.beat += 1,
+            Some(own) => own.beat = own.beat.wrapping_add(1),
             None if wants.leave => {}
             None => roll.members.push(Entry {
                 id: self.id,
@@ -168,8 +171,14 @@ fn is_enough(members: usize, rules: Rules) -> bool {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/support/fuzz.rs"]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
+    use super::fuzz::{decoder, fuzz};
     use super::*;
+    use crate::wire::{decode, encode};
 
     const LEASE: Duration = Duration::from_secs(6);
 
@@ -314,5 +323,47 @@ mod tests {
         field.pass(5);
         assert_eq!(field.round(), (2, vec![7]), "the next ones form a round of their own");
         assert!(field.roll.done.is_empty());
+    }
+
+    /// Whoever has the credentials may have written the entry. A turn takes whatever can be read, and gives no number twice.
+    #[test]
+    fn a_turn_takes_whatever_the_entry_says() {
+        let turn = |bytes: &[u8]| {
+            let read = decode::<Roll>(bytes).ok()?;
+            let rules = Rules { least: 1, most: 2, lease: LEASE, gather: Duration::ZERO };
+            let (now, before) = (Instant::now(), read.clone());
+            for wants in [
+                Wants::default(),
+                Wants { anew: Some(read.round), ..Wants::default() },
+                Wants { done: Some(read.round), ..Wants::default() },
+                Wants { leave: true, ..Wants::default() },
+            ] {
+                let mut watch = Watch::new(1, "own".into(), 1, rules);
+                let once = watch.turn(read.clone(), wants, now);
+                let twice = watch.turn(once.clone(), Wants::default(), now + LEASE / 4);
+                let first = if before.round > LAST { 0 } else { before.round };
+                assert!(first <= once.round && once.round <= twice.round, "{before:?}: {once:?}");
+                assert!(!wants.leave || !once.members.iter().any(|member| member.id == 1), "{once:?}");
+            }
+            Some(read)
+        };
+        let entry = |id, beat| Entry { id, name: format!("member {id}"), size: 8, beat, taken: id % 2 == 1 };
+        let rolls = [
+            Roll::default(),
+            Roll {
+                round: 3,
+                members: vec![entry(1, 5), entry(2, 1 << 40)],
+                formed: vec![entry(1, 4)],
+                done: vec![],
+            },
+            Roll {
+                round: u64::MAX,
+                members: vec![entry(1, u64::MAX), entry(3, 0)],
+                formed: vec![],
+                done: vec![3],
+            },
+        ];
+        let samples = rolls.map(|roll| encode(&roll).unwrap());
+        fuzz(&[("Roll", decoder::<Roll>(|roll| encode(roll).unwrap(), turn))], &samples);
     }
 }
