@@ -19,7 +19,7 @@ use forebear::{
     WaitError, WaitFuture, block_on, check_cancelled, spawn, yield_now,
 };
 use support::order::root;
-use support::{Flag, Kind, Modes, not_on, on_each, on_each_of, runtime, until};
+use support::{Flag, Joined, Kind, Modes, not_on, on_each, on_each_of, runtime, until};
 
 const NO_DRIVER: &str = "an executor of another crate drives no requests";
 
@@ -393,8 +393,9 @@ fn a_hand_written_executor_awaits_and_drops_thousands_at_once() {
         let last = futures.split_off(2_500);
         // Half of them go while the request ends.
         thread::scope(|scope| {
-            scope.spawn(|| drop(futures));
+            let drops = scope.spawn(|| drop(futures));
             gate.open();
+            drops.joined().unwrap();
         });
         for future in last {
             assert_eq!(drive(future).unwrap(), &7);

@@ -334,9 +334,10 @@ fn a_set_dropped_while_its_members_end_leaves_nothing() {
                 .collect();
             let mut set: RequestSet<_> = members.into_iter().collect();
             thread::scope(|scope| {
-                scope.spawn(|| gate.open());
+                let opens = scope.spawn(|| gate.open());
                 let _ = set.wait_next_timeout(Duration::from_micros(50));
                 drop(set);
+                opens.joined().unwrap();
             });
         }
         support::until(|| Arc::strong_count(&alive) == 1);
