@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use forebear_context::context::edge::{Ahead, Guide, Way};
-use forebear_context::context::{Cause, Context, ForeignContext, OwnerWait, Table, Ticket};
+use forebear_context::context::{Cause, Context, OwnerWait, Table, Ticket};
 use forebear_context::error::Cycle;
 use forebear_context::shim::{Arc, thread};
 use forebear_sync::Mutex;
@@ -33,7 +33,7 @@ unsafe impl Guide for Anybody {
     }
 }
 
-static TABLE: Table = Table { wait_for_owner, ..ForeignContext::TABLE };
+static TABLE: Table = Table { wait_for_owner, ..party::TABLE };
 
 unsafe fn wait_for_owner(context: &Context, ticket: Ticket, wait: &OwnerWait, _: bool) -> Option<Cycle> {
     // SAFETY: X1: the wait's target stays as long as the wait; X3: on the context's own stack, before it is bound.

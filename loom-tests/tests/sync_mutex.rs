@@ -9,13 +9,13 @@ mod party;
 use std::cell::RefCell;
 use std::time::Duration;
 
-use forebear_context::context::{Cause, Context, ForeignContext, OwnerWait, Table, Ticket};
+use forebear_context::context::{Cause, Context, OwnerWait, Table, Ticket};
 use forebear_context::error::{Cycle, TimeoutError};
 use forebear_context::shim::{Arc, UnsafeCell, thread};
 use forebear_sync::Mutex;
 
 use self::cell::{Answers, explore, explore_long};
-use self::party::Party;
+use self::party::{Party, TABLE};
 
 /// A count that loom watches.
 struct Watched(UnsafeCell<u32>);
@@ -86,7 +86,7 @@ thread_local! {
     static RECORD: RefCell<Option<(Arc<Watched>, Answers)>> = const { RefCell::new(None) };
 }
 
-static LOOKS: Table = Table { wait_for_owner: look_at_owner, ..ForeignContext::TABLE };
+static LOOKS: Table = Table { wait_for_owner: look_at_owner, ..TABLE };
 
 unsafe fn look_at_owner(_: &Context, _: Ticket, wait: &OwnerWait, _: bool) -> Option<Cycle> {
     // SAFETY: on the waiter's own stack.
@@ -227,5 +227,61 @@ fn a_waiter_that_loses_again_and_again_has_it_in_the_end() {
         });
         loser.join().unwrap();
         assert_eq!(lock.lock().get(), 5);
+    });
+}
+
+static ALONE: Table = Table { is_alone: always, ..TABLE };
+
+unsafe fn always(_: &Context) -> bool {
+    true
+}
+
+/// One that looks for a held lock before it waits, or loses.
+fn alone() -> Arc<Party> {
+    // SAFETY: the table is for a party.
+    unsafe { Party::with_table(&ALONE) }
+}
+
+#[test]
+fn one_that_looks_for_a_held_lock_does_not_rely_on_what_it_has_seen() {
+    explore(&[], |_| {
+        let lock = shared();
+        let own = Party::new(0);
+        let held = own.on(|| lock.lock());
+        let (looker, theirs) = (alone(), lock.clone());
+        let looks = thread::spawn(move || looker.on(|| theirs.lock().add()));
+        own.on(|| {
+            held.add();
+            drop(held);
+            lock.lock().add();
+        });
+        looks.join().unwrap();
+        assert_eq!(lock.try_lock().map(|held| held.get()), Some(3));
+    });
+}
+
+#[test]
+fn one_that_looks_for_a_held_lock_waits_in_the_end() {
+    explore(&["left"], |answers| {
+        let lock = shared();
+        let own = Party::new(0);
+        let held = own.on(|| lock.lock());
+        let (party, theirs, answers) = (alone(), lock.clone(), answers.clone());
+        let there = party.clone();
+        let looker = thread::spawn(move || {
+            there.on(|| {
+                answers.note(match theirs.lock_timeout(Duration::from_secs(1)) {
+                    Ok(_) => "had",
+                    Err(_) => "left",
+                });
+            });
+        });
+        // The lock stays held until that one waits, as if its thread were needed for more.
+        while !party.end_wait(Cause::TimedOut) {
+            thread::yield_now();
+        }
+        own.on(|| drop(held));
+        looker.join().unwrap();
+        assert!(lock.try_lock().is_some());
     });
 }

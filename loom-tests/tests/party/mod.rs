@@ -2,7 +2,7 @@
 //!
 //! Time does not pass in a model. A wait with a limit is *armed* with a party; whoever calls [`Party::end_wait`] is its timer, or its
 //! canceller. As with a real timer, disarming waits until that is done with the context. Every look at the clock finds it a
-//! millisecond later.
+//! millisecond later. A party is never alone: it does not look for a held lock, unless a model gives it another table.
 
 #![allow(dead_code, reason = "every model uses a part of it")]
 
@@ -27,13 +27,15 @@ unsafe impl Send for Party {}
 // SAFETY: as above.
 unsafe impl Sync for Party {}
 
-static TABLE: Table = Table { now, arm, disarm, ..ForeignContext::TABLE };
+/// A party's.
+pub(crate) const TABLE: Table = Table { now, arm, disarm, is_alone, ..ForeignContext::TABLE };
+static SHARED: Table = TABLE;
 
 impl Party {
     /// A thread of its own, or (`place` is not 0) one of several stacks that say they are of one worker.
     pub(crate) fn new(place: usize) -> Arc<Party> {
         // SAFETY: the table is for a party.
-        let party = unsafe { Party::with_table(&TABLE) };
+        let party = unsafe { Party::with_table(&SHARED) };
         party.foreign.context().place().set(place);
         party
     }
@@ -93,4 +95,8 @@ unsafe fn arm(context: &Context, ticket: Ticket, _: Instant) -> Alarm {
 
 unsafe fn disarm(context: &Context, _: Alarm) {
     of(context).armed.lock().unwrap().take();
+}
+
+unsafe fn is_alone(_: &Context) -> bool {
+    false
 }

@@ -35,6 +35,8 @@ use forebear_context::context::{Cause, Context, OwnerWait, Ticket, current};
 use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::hint;
+#[cfg(loom)]
+use forebear_context::shim::mutant;
 
 use super::{
     COMING, LOCKED, Line, LockTerms, LockWaiter, PARKED, RESERVED, RawLock, Refused, bits, holder, took,
@@ -56,7 +58,10 @@ const LOOKS_ALONE: u32 = 9;
 const LOOKS: u32 = 0;
 #[cfg(any(loom, shuttle))]
 const LOOKS_WOKEN: u32 = 0;
-#[cfg(any(loom, shuttle))]
+/// One in a model of loom's, in which a context says when it is alone.
+#[cfg(loom)]
+const LOOKS_ALONE: u32 = mutant!("looks_without_end", u32::MAX, 1);
+#[cfg(shuttle)]
 const LOOKS_ALONE: u32 = 0;
 
 /// A waiter that loses this long after its first loss, or later, reserves the lock.
@@ -158,6 +163,10 @@ impl Waiting<'_> {
         unsafe { context.try_again(ptr::from_ref(lock).addr()) };
         if bits(lock.word.load(Ordering::Relaxed)) & (LOCKED | PARKED) == LOCKED {
             self.look_while_held(LOOKS, PARKED);
+            #[cfg(mutant = "look_is_the_lock")]
+            if bits(lock.word.load(Ordering::Relaxed)) & LOCKED == 0 {
+                return self.taken();
+            }
         }
         let gives_way = self.terms.deadline.is_none() && lock.is_left_to(context);
         if !gives_way && lock.barge(self.holder) {
@@ -308,10 +317,7 @@ impl Waiting<'_> {
     fn look_while_held(&self, at_least: u32, in_front: usize) {
         let word = &self.lock.word;
         let mut most = at_least;
-        #[cfg_attr(
-            any(loom, shuttle),
-            allow(clippy::reversed_empty_ranges, reason = "a model does not look")
-        )]
+        #[cfg_attr(shuttle, allow(clippy::reversed_empty_ranges, reason = "a scenario does not look"))]
         for look in 0..LOOKS_ALONE {
             if bits(word.load(Ordering::Relaxed)) & (LOCKED | in_front) != LOCKED {
                 return;
