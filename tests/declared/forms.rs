@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use forebear::{Outcome, Request, RequestPool, State, WaitError, scope, then_all};
 
 use crate::support::order::Gate;
-use crate::support::{Count, in_both_worlds, on_each, on_each_of};
+use crate::support::{Count, Joined, in_both_worlds, on_each, on_each_of};
 
 #[test]
 fn what_is_after_another_starts_when_that_is_over_and_gets_its_value() {
@@ -141,7 +141,7 @@ fn a_member_that_a_pool_holds_back_while_its_dependent_submits_it_is_asked_for()
             });
             let start = Barrier::new(2);
             std::thread::scope(|s| {
-                s.spawn(|| {
+                let submits = s.spawn(|| {
                     start.wait();
                     (0..round % 97 * 20).for_each(|_| std::hint::spin_loop());
                     dependent.submit();
@@ -153,6 +153,7 @@ fn a_member_that_a_pool_holds_back_while_its_dependent_submits_it_is_asked_for()
                     (0..round % 89 * 20).for_each(|_| std::hint::spin_loop());
                     pool.wait().unwrap();
                 });
+                submits.joined().unwrap();
             });
             assert!(dependent.is_done() && input.is_done());
         }

@@ -1,10 +1,11 @@
 //! Random graphs, both ways: by declared edges, and by waits.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebear::{CancelReason, Request, Runtime, WaitError, then_all};
 
-use crate::support::{Watchdog, on_each};
+use crate::support::{Joined, Watchdog, on_each};
 
 /// What a node does beside looking at its dependencies.
 #[derive(Clone, Copy, Debug)]
@@ -58,15 +59,20 @@ fn act(act: Act, values: &[u64]) -> Result<u64, forebear::Error> {
     }
 }
 
+/// Counts for each request of a graph how often it has run.
+fn counts(graph: &Graph) -> Arc<[AtomicUsize]> {
+    graph.0.iter().map(|_| AtomicUsize::new(0)).collect()
+}
+
 /// Makes the requests; `declared` or not. `ran` notes who has run.
-fn make(graph: &Graph, declared: bool, ran: &Arc<Mutex<Vec<usize>>>) -> Vec<Request<u64>> {
+fn make(graph: &Graph, declared: bool, ran: &Arc<[AtomicUsize]>) -> Vec<Request<u64>> {
     let mut made: Vec<Request<u64>> = Vec::new();
     for (at, (after, what)) in graph.0.iter().enumerate() {
         let what = *what;
         let after: Vec<_> = after.iter().map(|at| made[*at].clone()).collect();
         let ran = ran.clone();
         let run = move |values: &[u64]| {
-            ran.lock().unwrap().push(at);
+            ran[at].fetch_add(1, Ordering::Relaxed);
             act(what, values)
         };
         let builder = Request::builder().name(format!("n{at}"));
@@ -105,7 +111,7 @@ fn end(request: &Request<u64>) -> End {
 }
 
 fn run(runtime: &Runtime, graph: &Graph, seed: u64, declared: bool) -> (Vec<End>, Vec<usize>) {
-    let ran = Arc::new(Mutex::new(Vec::new()));
+    let ran = counts(graph);
     let requests = runtime.enter(|| make(graph, declared, &ran));
     let mut random = Random(seed.wrapping_mul(7) | 1);
     // One is cancelled before anything begins.
@@ -118,9 +124,7 @@ fn run(runtime: &Runtime, graph: &Graph, seed: u64, declared: bool) -> (Vec<End>
         }
     }
     let ends = requests.iter().map(end).collect();
-    let mut ran = ran.lock().unwrap().clone();
-    ran.sort_unstable();
-    (ends, ran)
+    (ends, ran.iter().map(|ran| ran.load(Ordering::Relaxed)).collect())
 }
 
 #[test]
@@ -144,10 +148,10 @@ fn in_a_storm_of_cancels_each_comes_to_an_end() {
         let runtime = Runtime::builder().workers(workers).on_unhandled_failure(|_| ()).build().unwrap();
         for seed in 1..=60 {
             let graph = Graph::draw(seed * 0x1234_5677);
-            let ran = Arc::default();
+            let ran = counts(&graph);
             let requests = runtime.enter(|| make(&graph, true, &ran));
             std::thread::scope(|s| {
-                for thread in 0..3 {
+                let threads = [0, 1, 2].map(|thread| {
                     let (requests, mut random) = (&requests, Random((seed * 31 + thread) | 1));
                     s.spawn(move || {
                         for _ in 0..60 {
@@ -160,8 +164,9 @@ fn in_a_storm_of_cancels_each_comes_to_an_end() {
                                 _ => _ = request.submit(),
                             }
                         }
-                    });
-                }
+                    })
+                });
+                threads.into_iter().for_each(|thread| thread.joined().unwrap());
             });
             let last = runtime.enter(|| then_all(&requests[..], |all| all.len()));
             let _ = last.wait();
