@@ -44,6 +44,7 @@ use crate::stack::prefetch;
 use crate::state::word::{Cancel, INHERITED, NEW};
 
 mod ancestors;
+mod aside;
 mod demand;
 mod leaving;
 pub(crate) mod message;
@@ -57,6 +58,7 @@ pub(crate) mod unstarted;
 
 use self::ancestors::reason_for_children;
 pub(crate) use self::ancestors::{is_orphaned_by_cancel, reason_of_ancestor};
+pub(crate) use self::aside::{attend_messages, end_aside, put_aside_for_drivers};
 use self::demand::{demand, list_demand, wants};
 pub(crate) use self::leaving::{asks, leave, leave_declared, mark_for_waiter, withdraw};
 pub(crate) use self::reach::{ends_with, is_told_of};
@@ -65,7 +67,6 @@ pub(crate) use self::refusal::{
     refuses_here,
 };
 use self::spread::Spread;
-pub(crate) use self::spread::{attend_messages, end_aside, put_aside_for_drivers};
 pub(crate) use self::sweep::{
     Unstarted, abort_unstarted, cancel_spawned, is_in_shut, mark_if_refused, refuse, refuse_later,
     refuse_spawned, refuse_stolen, refused, take_unstarted,
