@@ -487,3 +487,51 @@ fn a_destructor_of_captures_that_waits_for_what_is_after_their_request_is_told_o
         }
     });
 }
+
+/// A scope has a job that has not started, whose captures wait in their destructor for the request that opened the scope. `end` ends that one.
+fn captures_wait_for_what_opened_the_scope(
+    runtime: &Runtime,
+    is_nested: bool,
+    end: impl FnOnce(&Request<()>),
+) {
+    let (completer, never) = runtime.enter(|| Request::<()>::completer("never"));
+    let known = Arc::new(OnceLock::<Request<()>>::new());
+    let (told, tells) = mpsc::channel();
+    let later = known.clone();
+    let opener = Request::builder().name("opener").own_stack().on(runtime).build(move || {
+        let captured = OnDrop(move || told.send(later.get().unwrap().wait().err()).unwrap());
+        let builder = Request::builder().name("job");
+        scope(|s| {
+            if is_nested {
+                // The job has the last handle of the one whose captures wait.
+                let inner = Request::builder().name("inner").after(&never).build(move || drop(captured));
+                builder.after(&inner).spawn_in(s, || ());
+            } else {
+                builder.after(&never).spawn_in(s, move || drop(captured));
+            }
+        });
+    });
+    known.set(opener.clone()).unwrap();
+    opener.submit();
+    asleep(&opener);
+    end(&opener);
+    assert!(matches!(opener.wait(), Err(WaitError::TargetCancelled(_))), "{opener:?}");
+    let answer = tells.recv().unwrap();
+    let Some(WaitError::CircularWait(cycle)) = &answer else { panic!("{answer:?}") };
+    assert!(cycle.names().any(|name| name == "opener"), "{cycle}");
+    drop(completer);
+}
+
+#[test]
+fn a_destructor_of_a_jobs_captures_that_waits_for_what_opened_the_scope_is_told_of_the_cycle() {
+    on_each(|runtime| {
+        for is_nested in [false, true] {
+            captures_wait_for_what_opened_the_scope(runtime, is_nested, |opener| {
+                opener.abort(CancelReason::Aborted);
+            });
+            captures_wait_for_what_opened_the_scope(runtime, is_nested, |opener| {
+                runtime.run(|| opener.abort(CancelReason::Aborted));
+            });
+        }
+    });
+}

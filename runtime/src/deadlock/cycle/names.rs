@@ -105,7 +105,7 @@ impl StackEntry {
     /// The request that is being ended on this stack without having started, if one comes here by a wait for that one: how many stand above, and
     /// its name.
     fn ended_on(self, fiber: &Fiber) -> Option<(usize, Named)> {
-        if !matches!(self, StackEntry::Target(_) | StackEntry::MemberOf(_)) {
+        if matches!(self, StackEntry::Holder) {
             return None;
         }
         let mut found = None;

@@ -226,7 +226,8 @@ impl Graph {
             if way != StandsBy::Running {
                 self.declared.extend(dependents::waiters(h).into_iter().map(|waiter| (waiter, index)));
             }
-            if way == StandsBy::Declared {
+            // Not the running ones once more. A job that is being ended is counted down only when its captures are gone.
+            if way == StandsBy::Declared || way == StandsBy::Ending && is_wanted_by_scope(h, fiber) {
                 self.parts.extend(NonNull::new(h.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
             }
             if h.word().load().has(WAITERS) {

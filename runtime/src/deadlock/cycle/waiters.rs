@@ -148,7 +148,10 @@ pub(super) unsafe fn is_part_of_what_is_waited_for_at(fiber: &Fiber, at: NonNull
     matches!(edge, Some(edge) if matches!(edge.ahead, Ahead::All(scope) if is_part_here(fiber, scope)))
 }
 
-/// Whether something on `fiber` is a job of the scope that has this address, or it has a share of the lock.
+/// Whether something on `fiber` is a job of the scope that has this address, or is one that is being ended there without having started; or it
+/// has a share of the lock.
 pub(super) fn is_part_here(fiber: &Fiber, whole: NonNull<()>) -> bool {
-    fiber.context().shares().have(whole) || on_stack(fiber).any(|h| is_job(h, whole))
+    let mut ends = false;
+    dropping::each_ended_on(fiber, |h, _| ends |= is_job(h, whole));
+    ends || fiber.context().shares().have(whole) || on_stack(fiber).any(|h| is_job(h, whole))
 }
