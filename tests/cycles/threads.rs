@@ -208,10 +208,12 @@ fn a_cycle_through_a_lock_of_a_thread_and_the_request_that_it_runs_is_found() {
     });
 }
 
-/// One reads and waits for what the other holds, who waits to write. None of them runs a request, and perhaps there is no runtime.
+/// One reads and waits for what the other holds, who waits to write. None of them runs a request, and perhaps there is no runtime any more: the first
+/// that a process makes has its threads known.
 #[test]
 fn a_cycle_of_threads_through_a_reader_is_found_whoever_closes_it() {
     let _dog = Watchdog::new("");
+    drop(runtime(1));
     for writer_last in [true, false] {
         let (lock, other) = (RwLock::new(()), Mutex::new(()));
         let (reads, waits) = (Barrier::new(2), AtomicBool::new(false));
