@@ -10,6 +10,7 @@
 //! | the count begins without the bit *setting up* | the last edge is closed by the submitter, which takes no message: the dependent is never queued | `declared_is_not_set_up` |
 //! | the decrement is no release and no acquire | the edges are moved under a finisher | `declared_down_relaxed` |
 //! | a reader holds edges of which none is open | they are moved under it | `declared_held_at_none` |
+//! | it is admitted while somebody has its lock | the count is moved under a reader | `admitted_past_the_lock` |
 //! | a canceller does not wait for the submitter | it leaves lists that the submitter has yet to enter, and frees the edges | `declared_left_while_set_up` |
 //! | who starts it early does not take its lock | a canceller takes the same node out | `declared_early_unlocked` |
 //! | who starts it early does not note what is out of its list | the same, if a finisher still has another node in hand | `declared_early_stays_listed` |
@@ -39,6 +40,8 @@ struct Dependent<const N: usize> {
     nodes: std::cell::UnsafeCell<[WaitNode; N]>,
     /// The memory of the edges.
     memory: [UnsafeCell<u32>; N],
+    /// The memory of the count.
+    count: UnsafeCell<u32>,
     dependencies: [Dependency; N],
     ran: AtomicU32,
     ended: AtomicU32,
@@ -61,6 +64,7 @@ impl<const N: usize> Dependent<N> {
                 [(); N].map(|()| unsafe { WaitNode::of_record(nobody, nobody) }),
             ),
             memory: [(); N].map(|()| UnsafeCell::new(0)),
+            count: UnsafeCell::new(7),
             dependencies: [(); N].map(|()| Dependency {
                 word: Word::new(CLAIMED | SUBMITTED | HANDLE | LINK),
                 waiters: WaitQueue::new(),
@@ -112,7 +116,7 @@ impl<const N: usize> Dependent<N> {
             listeners.report(|record| {
                 assert_eq!(record.cast::<Self>().as_ptr().cast_const(), std::ptr::from_ref(self));
                 self.read(at);
-                if self.open.down() {
+                if self.open().down() {
                     self.answers.note("finisher admits");
                     self.admit();
                 }
@@ -125,8 +129,16 @@ impl<const N: usize> Dependent<N> {
         self.memory[at].with(|memory| assert_eq!(unsafe { *memory }, 7, "the edges are gone"));
     }
 
-    /// The edges are moved, or freed.
+    fn open(&self) -> &Open {
+        // SAFETY: that is what the models ask.
+        self.count.with(|count| assert_eq!(unsafe { *count }, 7, "the count is gone"));
+        &self.open
+    }
+
+    /// The edges and their count are moved, or freed.
     fn free(&self) {
+        // SAFETY: that is what the models ask.
+        self.count.with_mut(|count| unsafe { *count = 0 });
         for memory in &self.memory {
             // SAFETY: that is what the models ask.
             memory.with_mut(|memory| unsafe { *memory = 0 });
@@ -146,7 +158,7 @@ impl<const N: usize> Dependent<N> {
     /// As a reader.
     fn look(&self) {
         let Ok(bits) = self.word.lock() else { return };
-        let held = bits.life() == HELD && self.open.try_hold();
+        let held = bits.life() == HELD && self.open().try_hold();
         self.word.unlock(|bits| bits);
         if held {
             self.answers.note("read");
@@ -206,7 +218,7 @@ impl<const N: usize> Dependent<N> {
     /// As `start_early`.
     fn start_early(&self) {
         let Ok(bits) = self.word.lock() else { return };
-        let held = bits.life() == HELD && self.open.try_hold();
+        let held = bits.life() == HELD && self.open().try_hold();
         self.word.unlock(|bits| bits);
         if !held {
             return;

@@ -17,8 +17,8 @@
 //!   canceller:   has claimed the dependent ─▶ await_set_up ─▶ leave each list, down ─▶ await_none ─▶ frees the edges
 //! ```
 //!
-//! *Admit* moves the dependent's life from held to queued, with the link that the edges own. After a cancel it fails, and the link is given
-//! back.
+//! *Admit* moves the dependent's life from held to queued, with the link that the edges own, while nobody has the dependent's lock. After a
+//! cancel it fails, and the link is given back.
 //!
 //! # Invariants
 //!
@@ -42,8 +42,9 @@
 //! canceller that took the node out. The list's lock decides which: it cannot be taken once the dependency is terminal, and the finisher takes the
 //! list after that (W3).
 //!
-//! *Not freed under a reader.* A cancel claims a held dependent only while its lock is free. A reader holds that lock for `try_hold`. So either
-//! the reader sees the claim, or the canceller sees the reader's count.
+//! *Not freed under a reader.* A held dependent is claimed by a cancel, or after it was admitted, and both wait until its lock is free. A reader holds
+//! that lock from when it has found the dependent held until `try_hold` has answered. So the count is there to be read; and either the reader sees
+//! the claim, or the claimer sees the reader's count.
 
 use forebear_context::context::{WaitNode, WaitQueue};
 use forebear_context::shim::atomic::{AtomicU32, Ordering};

@@ -11,7 +11,7 @@
 //! the pool, and stands in its list; the pool admits it, or lets go of it, when it may be new again.
 
 use forebear_context::shim::atomic::Ordering;
-use forebear_context::shim::mutant;
+use forebear_context::shim::{hint, mutant};
 
 use super::Word;
 use super::bits::*;
@@ -48,7 +48,8 @@ impl Word {
     }
 
     /// Held to queued, and `marks`: [`PRIVATE`] if the entry that is pushed next goes to the admitting worker's own list,
-    /// else 0. The pool's link is that entry's. False: a stale entry, cancelled while it was held; the caller releases the link.
+    /// else 0. The pool's link is that entry's. Who has the lock may be about to read what goes when the request is claimed
+    /// ([`crate::state::open`]), so this waits until the lock has been given back. False: a stale entry, cancelled while it was held; the caller releases the link.
     pub fn admit(&self, marks: u64) -> bool {
         mutant!("admit_by_store", {
             let b = self.load();
@@ -57,7 +58,20 @@ impl Word {
             }
             return b.life() == HELD;
         });
-        self.update(|b| (b.life() == HELD).then(|| Bits(b.with_life(QUEUED).0 | marks))).is_ok()
+        let mut seen = self.load();
+        while seen.life() == HELD {
+            #[cfg(not(mutant = "admitted_past_the_lock"))]
+            if seen.has(LOCK) {
+                hint::spin_loop();
+                seen = self.load();
+                continue;
+            }
+            match self.swap_if(seen, Bits(seen.with_life(QUEUED).0 | marks)) {
+                Ok(()) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
     }
 
     /// The pool lets go of a request that it has held back and will not run: it is new again, and the pool's link is gone,
