@@ -245,8 +245,8 @@ fn a_worker_that_stands_still_and_reads_nothing_is_killed_when_its_task_is_late(
     send(Signal::STOP, first);
     let waits = cluster.schedule(&TAKES, vec![7; 4 << 20]).unwrap();
     value.cancel();
-    assert!(value.fetch().is_err());
     until(|| is_dead(first));
+    assert!(value.fetch().is_err());
     waits.fetch().unwrap();
     // The same when the coordinator orders the worker to leave, and it has no task.
     let value = cluster.schedule(&HEEDS, dir.path().join("again")).unwrap();
