@@ -280,7 +280,9 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
                 Callback::Done => request.on_done(move |_| call()),
             };
         }
-        Op::Scope { fallible, cancel, stay, after } => scoped(world, node, fallible, cancel, stay, after)?,
+        Op::Scope { fallible, cancel, stay, after, value } => {
+            scoped(world, node, fallible, cancel, stay, after, value)?
+        }
         Op::Join { fallible } => {
             let frame = Frame::new();
             let frame = &frame;
@@ -435,7 +437,9 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
                 value.check();
             }
         }
-        Op::Select { channel, slot, micros } => choose(world, node, channel, slot, micros)?,
+        Op::Select { channel, slot, set, cancel, micros } => {
+            choose(world, node, channel, slot, set, cancel, micros)?
+        }
         Op::Sleep { micros: n } => _ = within(world, || settle(node, sleep(micros(n)))).transpose()?,
         Op::Yield => _ = settle(node, yield_now())?,
         Op::Spin { micros: n } => {

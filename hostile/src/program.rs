@@ -178,12 +178,13 @@ pub(crate) enum Op {
         which: Callback,
     },
     /// The first body is the scope's own, the others its jobs.
-    /// `after`: each job is declared to be after the request in that slot.
+    /// `after`: each job is declared to be after the request in that slot; with `value`, it gets the value of that.
     Scope {
         fallible: bool,
         cancel: bool,
         stay: bool,
         after: Option<u8>,
+        value: bool,
     },
     /// Two bodies.
     Join {
@@ -306,9 +307,12 @@ pub(crate) enum Op {
     TryReceive {
         channel: u8,
     },
+    /// `set`: the requests in these slots are a set, which is one more arm; `cancel`: the set is cancelled afterwards, or else dropped.
     Select {
         channel: u8,
         slot: u8,
+        set: Option<[u8; 2]>,
+        cancel: bool,
         micros: u32,
     },
     Sleep {

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use forebear::select::cancelled;
 use forebear::time::{after, try_timeout};
-use forebear::{Error, Request, RequestPool, scope, select, try_scope};
+use forebear::{Error, Request, RequestPool, RequestSet, scope, select, try_scope};
 
-use super::{act, micros, settle, time, within};
+use super::{act, look_at, micros, settle, time, within};
 use crate::program::{Body, Limit, LockKind, Node, OnError};
 use crate::value::{Frame, Value, violation};
 use crate::world::{Guarded, World};
@@ -126,8 +126,10 @@ pub(super) fn scoped(
     cancel: bool,
     stay: bool,
     after: Option<u8>,
+    value: bool,
 ) -> Result<(), Error> {
     let after = after.and_then(|slot| world.slot(slot));
+    let gets = after.as_ref().filter(|_| value);
     let builder = || match &after {
         Some(dependency) => Request::builder().after(dependency),
         None => Request::builder(),
@@ -137,16 +139,32 @@ pub(super) fn scoped(
     let frame = &frame;
     let body = |s: &forebear::Scope<'_, '_>| act_in_scope(world, node, s, own, cancel);
     let spawn_all = |spawn: &mut dyn FnMut(Body)| jobs.iter().for_each(|job| spawn(job.clone()));
+    // What the job of a scope is to be that gets a value: it cannot fail.
+    let with_value = |job: Body| {
+        move |value: &Value| {
+            let _in = frame.enter();
+            value.check();
+            let _ = act(world, &job);
+            Value::new(world, None)
+        }
+    };
     if fallible {
         let answer = within(world, || {
             try_scope(|s| {
                 spawn_all(&mut |job| {
-                    let f = move || {
-                        let _in = frame.enter();
-                        act(world, &job)?;
-                        Ok(Value::new(world, None))
+                    let f = {
+                        let job = job.clone();
+                        move || {
+                            let _in = frame.enter();
+                            act(world, &job)?;
+                            Ok(Value::new(world, None))
+                        }
                     };
-                    let handle = if after.is_some() { builder().try_spawn_in(s, f) } else { s.try_spawn(f) };
+                    let handle = match gets {
+                        Some(dependency) => s.then(dependency, with_value(job)),
+                        None if after.is_some() => builder().try_spawn_in(s, f),
+                        None => s.try_spawn(f),
+                    };
                     if stay {
                         world.put_slot(node.id as u8 % crate::program::SLOTS, Some(handle));
                     }
@@ -159,12 +177,20 @@ pub(super) fn scoped(
         within(world, || {
             scope(|s| {
                 spawn_all(&mut |job| {
-                    let f = move || {
-                        let _in = frame.enter();
-                        let _ = act(world, &job);
-                        Value::new(world, None)
+                    let f = {
+                        let job = job.clone();
+                        move || {
+                            let _in = frame.enter();
+                            let _ = act(world, &job);
+                            Value::new(world, None)
+                        }
                     };
-                    let handle = if after.is_some() { builder().spawn_in(s, f) } else { s.spawn(f) };
+                    let handle = match gets {
+                        // After it twice.
+                        Some(dependency) => builder().then_in(s, dependency, with_value(job)),
+                        None if after.is_some() => builder().spawn_in(s, f),
+                        None => s.spawn(f),
+                    };
                     if stay {
                         world.put_slot(node.id as u8 % crate::program::SLOTS, Some(handle));
                     }
@@ -235,19 +261,34 @@ pub(super) fn choose(
     node: &Node,
     channel: u8,
     slot: u8,
+    set: Option<[u8; 2]>,
+    cancel: bool,
     limit: u32,
 ) -> Result<(), Error> {
     let (Some(receiver), Some(request)) = (world.receiver(channel), world.slot(slot)) else { return Ok(()) };
+    let mut set: Option<RequestSet<Value>> =
+        set.map(|slots| slots.iter().filter_map(|slot| world.slot(*slot)).collect());
     // Outside a request the third arm tells the default runtime's time.
     let answer: Option<Result<(), Error>> = within(world, || {
         select! {
             item = &receiver => item.map(|value: Value| value.check()).map_err(Error::from),
             done = &request => done.map(|value: &Value| value.check()).map_err(Error::from),
+            next = set.as_mut() => match next {
+                Ok(Some((_, request))) => {
+                    look_at(&request);
+                    Ok(())
+                }
+                Ok(None) => Ok(()),
+                Err(error) => Err(Error::from(error)),
+            },
             happened = &world.event => happened.map_err(Error::from),
             () = after(micros(limit)) => Ok(()),
             _ = cancelled() => Ok(()),
         }
     });
+    if let Some(set) = set.filter(|_| cancel) {
+        set.cancel();
+    }
     match answer {
         Some(Err(error)) if node.on_error == OnError::Return => Err(error),
         _ => Ok(()),

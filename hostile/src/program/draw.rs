@@ -177,7 +177,7 @@ impl Draw {
 
     fn op(&mut self, depth: u32) -> Op {
         loop {
-            let op = match self.random.below(146) {
+            let op = match self.random.below(148) {
                 0..=17 => Op::Make { slot: self.slot(), how: self.make(), bomb: self.random.one_in(3) },
                 18..=23 => Op::Wait { slot: self.slot(), limit: self.limit() },
                 24 => Op::WaitUntyped { slot: self.slot(), limit: self.limit() },
@@ -203,7 +203,8 @@ impl Draw {
                     fallible: self.random.one_in(2),
                     cancel: self.random.one_in(5),
                     stay: self.random.one_in(4),
-                    after: self.random.one_in(5).then(|| self.slot()),
+                    after: self.random.one_in(4).then(|| self.slot()),
+                    value: self.random.one_in(2),
                 },
                 46..=48 => Op::Join { fallible: self.random.one_in(2) },
                 49..=50 | 114..=115 => Op::Pool {
@@ -272,7 +273,13 @@ impl Draw {
                 71..=73 => Op::Send { channel: self.channel(), limit: self.limit() },
                 74..=76 => Op::Receive { channel: self.channel(), limit: self.limit() },
                 77 => Op::TryReceive { channel: self.channel() },
-                78..=79 => Op::Select { channel: self.channel(), slot: self.slot(), micros: self.micros() },
+                78..=79 | 146..=147 => Op::Select {
+                    channel: self.channel(),
+                    slot: self.slot(),
+                    set: self.random.one_in(2).then(|| [(); 2].map(|()| self.slot())),
+                    cancel: self.random.one_in(3),
+                    micros: self.micros(),
+                },
                 80 => Op::Sleep { micros: self.micros() },
                 81..=82 => Op::Yield,
                 83 => Op::Spin { micros: self.random.of(&[5, 50, 300]) },
