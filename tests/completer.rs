@@ -313,3 +313,24 @@ fn thousands_are_completed_and_cancelled_at_once() {
         assert_eq!(finished, 3_000 - taken.1);
     });
 }
+
+/// A request of a seeded runtime watches a completion behind a shield, in a run inside it, when its runtime is shut and another thread lets go of the completer.
+#[test]
+fn a_shielded_watch_in_a_seeded_runtime_ends_when_its_completer_goes() {
+    for seed in 0..32 {
+        let runtime = Runtime::builder().seeded(seed).build().unwrap();
+        let kept = Arc::new(Mutex::new(None));
+        let inner = (runtime.clone(), kept.clone());
+        runtime.run(move || {
+            let (runtime, kept) = inner;
+            let (completer, answer) = Request::<u32>::completer("promise");
+            *kept.lock().unwrap() = Some(completer);
+            drop(forebear::spawn(move || {
+                runtime.run(|| forebear::shield(|| _ = answer.watch()));
+            }));
+        });
+        let completer = kept.lock().unwrap().take();
+        thread::spawn(move || drop(completer)).join().unwrap();
+        runtime.shutdown(Duration::from_secs(20)).unwrap();
+    }
+}

@@ -192,6 +192,57 @@ fn of_two_sets_one_gives_a_member_whose_answer_is_the_cycle() {
     });
 }
 
+/// As with two sets: one of the waits ends though nothing has ended, and who asks what it has answered is told why.
+#[test]
+fn of_two_waits_for_the_first_one_ends_and_what_it_answers_tells_the_cycle() {
+    on_each(|runtime| {
+        let (known, told) = (Known::new(), Arc::new(Mutex::new(Vec::new())));
+        let [a, b] = [("a", 1), ("b", 0)].map(|(name, other)| {
+            let (known, told) = (known.clone(), told.clone());
+            make(runtime, name, move || {
+                let others = [known.get(other)];
+                let first = wait_first(others).unwrap().expect("there is one");
+                let early = !others[first].is_done();
+                told.lock().unwrap().push((early, cycle(others[first].wait())));
+            })
+        });
+        known.set(&[a.clone(), b.clone()]);
+        a.submit();
+        b.submit();
+        a.wait().unwrap();
+        b.wait().unwrap();
+        let told = told.lock().unwrap();
+        assert_eq!(told.len(), 2);
+        let (early, over): (Vec<_>, Vec<_>) = told.iter().partition(|(early, _)| *early);
+        assert!(matches!(over[..], [(false, None)]), "{told:?}");
+        let [(true, Some(cycle))] = &early[..] else { panic!("{told:?}") };
+        assert_goes_round(cycle, &["a", "b"]);
+    });
+}
+
+/// A wait for the first of two that includes the caller answers the caller, whose wait for itself is refused.
+#[test]
+fn a_wait_for_the_first_of_the_caller_and_another_answers_the_caller() {
+    on_each_of(&WORKERS, |runtime| {
+        let known = Known::new();
+        let (completer, never) = runtime.enter(|| Request::<()>::completer("never"));
+        let (told, answers) = channel();
+        let me = {
+            let known = known.clone();
+            make(runtime, "me", move || {
+                let first = wait_first([&never, known.get(0)]).unwrap();
+                told.send((first, cycle(known.get(0).wait()))).unwrap();
+            })
+        };
+        known.set(std::slice::from_ref(&me));
+        me.submit().wait().unwrap();
+        let (first, cycle) = answers.recv().unwrap();
+        assert_eq!(first, Some(1));
+        assert_goes_round(&cycle.unwrap(), &["me"]);
+        drop(completer);
+    });
+}
+
 /// What a set waits for has not started: it is after a request that waits for the set's.
 #[test]
 fn a_cycle_through_a_set_and_what_is_declared_is_found() {
