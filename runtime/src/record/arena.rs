@@ -54,7 +54,7 @@ mod tests;
 
 pub(crate) use self::cells::{LARGE, class_of};
 pub(crate) use self::depot::Depot;
-pub(crate) use self::end::{end, end_child, end_plain_child, release, take_place};
+pub(crate) use self::end::{end, end_any_child, end_child, end_plain_child, release, take_place};
 pub(crate) use self::stock::LOOK;
 
 use self::cells::{CLASSES, Free, STEP};

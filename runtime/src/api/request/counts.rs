@@ -133,7 +133,7 @@ pub(super) unsafe fn end_alone<T>(header: NonNull<Header>) {
             cell::drop_value_contained(header);
         }
         match h.arena.get().as_ref() {
-            Some(arena) => arena::end_child(arena, header),
+            Some(arena) => arena::end_any_child(arena, header),
             None => arena::end(header),
         }
     }

@@ -60,7 +60,7 @@ pub(crate) unsafe fn end(header: NonNull<Header>) {
     // SAFETY: arenas live as long as their headers (M3), here and below.
     unsafe {
         if arena == fiber::current_arena() || is_own_of_foreign(arena) {
-            end_child(&*arena, header);
+            end_any_child(&*arena, header);
         } else {
             travel(arena, header);
         }
@@ -139,6 +139,17 @@ pub(crate) unsafe fn end_plain_child(here: &Arena, header: NonNull<Header>) -> b
 #[cold]
 #[inline(never)]
 unsafe fn end_other_child(here: &Arena, header: NonNull<Header>) {
+    // SAFETY: by contract.
+    unsafe { end_any_child(here, header) }
+}
+
+/// As [`end_child`], where a root, or one with a side block, is as common as any other.
+///
+/// # Safety
+///
+/// As [`end_child`].
+#[inline(always)]
+pub(crate) unsafe fn end_any_child(here: &Arena, header: NonNull<Header>) {
     // SAFETY: by contract; H1 for the parent.
     unsafe {
         let h = header.as_ref();
