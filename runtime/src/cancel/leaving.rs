@@ -5,7 +5,7 @@
 //! | [`leave`] | the waiter on a stack | carried out here |
 //! | [`withdraw`] | a listener, which belongs to no stack | the caller's |
 //! | [`leave_declared`] | the edge of a dependent that ends or starts early | the caller's; and whether the edge was the last |
-//! | [`cancel_for_waiter`], [`mark_for_waiter`] | a waiter that has submitted its target and does not begin to wait | carried out here; the caller's |
+//! | [`mark_for_waiter`] | a waiter that has submitted its target and does not begin to wait | the caller's |
 //!
 //! # The race
 //!

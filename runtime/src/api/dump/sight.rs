@@ -6,7 +6,7 @@
 //! 2. It asks each worker ([`crate::state::inquiry`]). The worker answers at its next scheduling point with all that stands on its
 //!    stacks and in its private queue; it reads its own memory, which nobody changes meanwhile.
 //! 3. It looks at the threads that run requests themselves, and at those that are blocked in a wait.
-//! 4. A worker that does not answer within [`PATIENCE`](super::answer::PATIENCE) is in user code without a scheduling point. The dump looks at that worker's
+//! 4. A worker that does not answer within `PATIENCE` (`answer.rs`) is in user code without a scheduling point. The dump looks at that worker's
 //!    stacks from outside, and counts what is private to it.
 //! 5. It looks at the shared queues again, for what was published meanwhile. What was seen twice is listed once.
 //! 6. It finds out who holds or owes what each of them waits for.
