@@ -253,7 +253,7 @@ impl Names {
 
 #[cfg(test)]
 #[path = "../../tests/support/fuzz.rs"]
-mod fuzz;
+pub(crate) mod fuzz;
 
 #[cfg(test)]
 mod tests {

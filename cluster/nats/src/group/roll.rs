@@ -171,13 +171,9 @@ fn is_enough(members: usize, rules: Rules) -> bool {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/support/fuzz.rs"]
-mod fuzz;
-
-#[cfg(test)]
 mod tests {
-    use super::fuzz::{decoder, fuzz};
     use super::*;
+    use crate::wire::fuzz::{decoder, fuzz};
     use crate::wire::{decode, encode};
 
     const LEASE: Duration = Duration::from_secs(6);

@@ -1,6 +1,11 @@
 //! What belongs to the engine over NATS alone: deaths that no process sees, servers that die and come back, wrong credentials, hostile messages, large values. `ci/nats` runs it; without a server each
 //! test is ignored, by name.
 
+#![allow(
+    clippy::duplicate_mod,
+    reason = "other programs have one of the two modules of helpers, and each needs `until`"
+)]
+
 #[path = "../../../tests/restart/check.rs"]
 mod check;
 mod deaths;
@@ -16,10 +21,8 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::time::Duration;
 
-use forebear::time::sleep;
 use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{
     ClusterCoordinator, ClusterCoordinatorBuilder, PerWorker, ResourceFn, TaskFn, Tasks, tasks,
