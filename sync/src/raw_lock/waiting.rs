@@ -319,15 +319,15 @@ impl Waiting<'_> {
         let mut most = at_least;
         #[cfg_attr(shuttle, allow(clippy::reversed_empty_ranges, reason = "a scenario does not look"))]
         for look in 0..LOOKS_ALONE {
-            if bits(word.load(Ordering::Relaxed)) & (LOCKED | in_front) != LOCKED {
-                return;
-            }
             if look >= most {
                 // SAFETY: its own table, on its own stack.
                 if !unsafe { (self.context.table().is_alone)(self.context) } {
                     return;
                 }
                 most = LOOKS_ALONE;
+            }
+            if bits(word.load(Ordering::Relaxed)) & (LOCKED | in_front) != LOCKED {
+                return;
             }
             (0..1 << look).for_each(|_| hint::spin_loop());
         }
