@@ -1,4 +1,4 @@
-//! Loads: what a runtime is asked to do. [`crate::rival`] has who is asked.
+//! Loads: what a runtime is asked to do. [`crate::rival`] has the runtimes that are asked.
 
 use crate::work;
 use crate::work::graph::Shape;

@@ -144,7 +144,7 @@ impl Slot {
         *self.lock() = new;
     }
 
-    /// Wakes who waits, if it is over.
+    /// Wakes the waiters, if it is over.
     pub(crate) fn tell_if_over(&self) {
         if self.lock().is_over() {
             self.over.set();

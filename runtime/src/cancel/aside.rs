@@ -54,7 +54,7 @@ impl Spread<'_> {
     }
 }
 
-/// Does what others have left with `worker`, whose thread this is, and answers who asks what is on it. Runs no user code.
+/// Does what others have left with `worker`, whose thread this is, and answers a thread that asks what is on it. Runs no user code.
 #[cold]
 pub(crate) fn attend_messages(worker: &WorkerRecord) {
     if !worker.arena().owner_mailbox.is_cleared(&worker.post.attention) || is_to_sweep(worker) {
