@@ -22,8 +22,8 @@
 //! # How it goes
 //!
 //! A release wakes the most urgent waiter, and leaves the lock free: running code may barge, since to give the lock to a request that is
-//! pinned behind a busy worker would stop everybody. It hands over only where that can stop nobody: all who wait are of the very worker
-//! that releases. A waiter that loses puts itself back ([`LockQueue::push`]).
+//! pinned behind a busy worker would stop everybody. It hands over where that can stop nobody: all who wait are of the very worker
+//! that releases; and to a thread of the system whose turn it is ([`turns`]). A waiter that loses puts itself back ([`LockQueue::push`]).
 //!
 //! # Bounds
 //!
@@ -47,7 +47,8 @@
 //!
 //! A newcomer looks a few times before it waits, but only while nobody is queued: with others there already the lock is held for long. One that was
 //! woken and finds the lock held on another thread looks before it loses; longer if nothing else is ready on its thread. Meanwhile it is on
-//! its way, so the holder's releases wake nobody. Looks become rarer, since each takes the line of the word from the holder (decision 0110).
+//! its way, so the holder's releases wake nobody. Looks become rarer, since each takes the line of the word from the holder (decision 0110). One whose
+//! thread has nothing else to do gives up its time slice between the later looks, to the holder or to one that was woken (decision 0107).
 //!
 //! # The races
 //!
@@ -81,6 +82,7 @@
 //! * **R4** `COMING` is set by a release for one that it has chosen and not woken yet, and is taken down by the waiter that arrives, whether it gets the
 //!   lock or not. So while it stands, somebody has been chosen and not come. It may be down although somebody is on its way.
 
+mod turns;
 pub(crate) mod unknown;
 mod waiting;
 
@@ -94,6 +96,7 @@ use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use forebear_context::shim::mutant;
 
+use self::turns::Turns;
 use crate::guarded::Guarded;
 use crate::lock_queue::{LockQueue, Place};
 
@@ -144,13 +147,29 @@ struct Line {
     queue: LockQueue<LockWaiter>,
     /// The place and the root key of the waiter that was woken last.
     woken: Cell<(usize, u64)>,
+    turns: Turns,
 }
 
 impl Line {
     const fn new() -> Line {
-        Line { queue: LockQueue::new(), woken: Cell::new((0, 0)) }
+        Line { queue: LockQueue::new(), woken: Cell::new((0, 0)), turns: Turns::new() }
+    }
+
+    /// Whether it is the turn of this waiter, which was chosen by a release of the context `here`. In a model nobody has a turn: what follows from one is the same as for
+    /// a waiter to which the lock is owed.
+    fn gives_turn(&self, to: &Place<LockWaiter>, here: Option<&Context>) -> bool {
+        let is_thread = to.on() == 0;
+        cfg!(not(any(loom, shuttle))) && is_thread && self.turns.give(clock(here))
     }
 }
+
+/// The clock of the context that releases a lock, if it has one.
+#[cfg(not(all(test, not(loom))))]
+fn clock(here: Option<&Context>) -> Instant {
+    here.map_or_else(Instant::now, Context::now)
+}
+#[cfg(all(test, not(loom)))]
+use self::tests::clock;
 
 /// The word holds an address, and nothing that a panic could leave half done.
 impl UnwindSafe for RawLock {}
@@ -431,7 +450,11 @@ impl RawLock {
                     if queue.is_empty() { !(PARKED | COMING) } else { !0 }
                 );
                 match chosen {
-                    Some(chosen) if local || chosen.place().value.is_owed.get() => {
+                    Some(chosen)
+                        if local
+                            || chosen.place().value.is_owed.get()
+                            || line.gives_turn(chosen.place(), here) =>
+                    {
                         let handed = self.hand_over(chosen.place().value.holder, stay);
                         Some((chosen, Some(handed)))
                     }

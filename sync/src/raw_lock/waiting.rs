@@ -29,6 +29,7 @@
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use forebear_context::context::{Cause, Context, OwnerWait, Ticket, current};
@@ -53,6 +54,8 @@ const LOOKS_WOKEN: u32 = 6;
 /// So often each of them looks if its thread has nothing else that is ready.
 #[cfg(not(any(loom, shuttle)))]
 const LOOKS_ALONE: u32 = 9;
+/// After so many looks one whose thread has nothing else to do gives up the thread's time slice instead of pausing.
+const LOOKS_BUSY: u32 = 3;
 /// None in a model: a look changes nothing.
 #[cfg(any(loom, shuttle))]
 const LOOKS: u32 = 0;
@@ -312,10 +315,14 @@ impl Waiting<'_> {
 
     /// Looks again while the lock is held and nobody is `in_front`: so often at least, and oftener if nothing else could run on this thread. Each look
     /// takes the word's line from the holder's core. So the looks become rarer, and a holder that lets go and takes the lock again continues undisturbed.
+    ///
+    /// The system may have taken the processor from the holder, or may let one that was woken for the lock wait for a processor. A thread that has nothing else to do
+    /// gives its own up to them; a worker with other requests suspends this one soon, and runs those.
     #[cold]
     #[inline(never)]
     fn look_while_held(&self, at_least: u32, in_front: usize) {
         let word = &self.lock.word;
+        let is_thread = self.context.place().get() == 0;
         let mut most = at_least;
         #[cfg_attr(shuttle, allow(clippy::reversed_empty_ranges, reason = "a scenario does not look"))]
         for look in 0..LOOKS_ALONE {
@@ -329,7 +336,11 @@ impl Waiting<'_> {
             if bits(word.load(Ordering::Relaxed)) & (LOCKED | in_front) != LOCKED {
                 return;
             }
-            (0..1 << look).for_each(|_| hint::spin_loop());
+            if look >= LOOKS_BUSY && (is_thread || look >= at_least) {
+                thread::yield_now();
+            } else {
+                (0..1 << look).for_each(|_| hint::spin_loop());
+            }
         }
     }
 
