@@ -167,7 +167,7 @@ struct HostileWaker {
 }
 
 impl HostileWaker {
-    fn new(world: &Arc<World>, body: &Body) -> Waker {
+    fn waker(world: &Arc<World>, body: &Body) -> Waker {
         let value = Value::new(world, None);
         Arc::new(HostileWaker { world: world.clone(), body: body.clone(), value }).into()
     }
@@ -200,14 +200,14 @@ pub(super) fn await_future(world: &Arc<World>, node: &Node, slot: u8, how: Polls
             }
         }
         Polls::Once => {
-            let waker = HostileWaker::new(world, &node.bodies[0]);
+            let waker = HostileWaker::waker(world, &node.bodies[0]);
             let mut future = Box::pin((&request).into_future());
             if let Poll::Ready(Ok(value)) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 value.check();
             }
         }
         Polls::Keep => {
-            let waker = HostileWaker::new(world, &node.bodies[0]);
+            let waker = HostileWaker::waker(world, &node.bodies[0]);
             let mut future = Box::pin(request.into_future());
             match future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 Poll::Ready(Ok(value)) => value.check(),
