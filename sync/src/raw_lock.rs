@@ -155,18 +155,19 @@ impl Line {
         Line { queue: LockQueue::new(), woken: Cell::new((0, 0)), turns: Turns::new() }
     }
 
-    /// Whether it is the turn of this waiter, which was chosen by a release of the context `here`. In a model nobody has a turn: what follows from one is the same as for
+    /// Whether it is the turn of this waiter, which a release has chosen. In a model nobody has a turn: what follows from one is the same as for
     /// a waiter to which the lock is owed.
-    fn gives_turn(&self, to: &Place<LockWaiter>, here: Option<&Context>) -> bool {
+    fn gives_turn(&self, to: &Place<LockWaiter>) -> bool {
         let is_thread = to.on() == 0;
-        cfg!(not(any(loom, shuttle))) && is_thread && self.turns.give(clock(here))
+        cfg!(not(any(loom, shuttle))) && is_thread && self.turns.give(clock())
     }
 }
 
-/// The clock of the context that releases a lock, if it has one.
+/// The system's clock, by which threads have their turns. Not that of a context: it may be a user's, and this is called under the queue's lock, and between
+/// the beginning and the end of a wait that lets go of the lock.
 #[cfg(not(all(test, not(loom))))]
-fn clock(here: Option<&Context>) -> Instant {
-    here.map_or_else(Instant::now, Context::now)
+fn clock() -> Instant {
+    Instant::now()
 }
 #[cfg(all(test, not(loom)))]
 use self::tests::clock;
@@ -451,9 +452,7 @@ impl RawLock {
                 );
                 match chosen {
                     Some(chosen)
-                        if local
-                            || chosen.place().value.is_owed.get()
-                            || line.gives_turn(chosen.place(), here) =>
+                        if local || chosen.place().value.is_owed.get() || line.gives_turn(chosen.place()) =>
                     {
                         let handed = self.hand_over(chosen.place().value.holder, stay);
                         Some((chosen, Some(handed)))

@@ -30,13 +30,13 @@ struct Actor {
 }
 
 thread_local! {
-    /// The time of the clock that a release without a context reads.
+    /// The time of the clock by which threads have turns.
     static TIME: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-pub(super) fn clock(here: Option<&Context>) -> Instant {
+pub(super) fn clock() -> Instant {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
-    here.map_or_else(|| *BEGIN.get_or_init(Instant::now) + TIME.get(), Context::now)
+    *BEGIN.get_or_init(Instant::now) + TIME.get()
 }
 
 static TABLE: Table = Table { now, shares_thread, urgency, give_way, is_alone, ..ForeignContext::TABLE };
