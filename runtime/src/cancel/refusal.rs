@@ -39,8 +39,7 @@ pub(crate) fn is_cancelled(h: &Header) -> bool {
     if h.is(ARM) {
         return arm_is_cancelled(h);
     }
-    let bits = h.bare.load();
-    bits.has(MARKED) && !bits.has(SHIELDED)
+    !h.bare.load().is_demand()
 }
 
 #[cold]

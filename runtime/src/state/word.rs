@@ -109,7 +109,6 @@ mod lists;
 mod local;
 
 pub use self::bits::*;
-#[allow(unused_imports, reason = "cancellation is built on them")]
 pub use self::cancel::{Cancel, Demand};
 pub use self::counts::HandleDrop;
 pub use self::end::outcome;

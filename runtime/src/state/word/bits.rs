@@ -100,7 +100,6 @@ impl Bits {
 
     /// Whether a request with this word that waits for another is demand for it: not marked, or within a shielded region, which
     /// it will wait to the end of.
-    #[allow(dead_code, reason = "scans are built on it")]
     pub fn is_demand(self) -> bool {
         mutant!("shielded_is_no_demand", !self.has(MARKED), self.0 & (MARKED | SHIELDED) != MARKED)
     }

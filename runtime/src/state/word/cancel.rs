@@ -49,7 +49,6 @@ use super::bits::*;
 
 /// What stands in a list of waiters, as a scan under the lock finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "cancellation is built on it")]
 pub enum Demand {
     /// It is empty.
     Nobody,
@@ -62,7 +61,6 @@ pub enum Demand {
 /// What became of a wish to cancel, and what it leaves its maker to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-#[allow(dead_code, reason = "cancellation is built on it")]
 pub enum Cancel {
     /// It had not started. The caller has claimed it, marked, and holds the runner's link: drop the callable, call the
     /// callbacks, go terminal with that link. Its queue entry is stale.
@@ -118,7 +116,6 @@ impl Cancel {
     }
 }
 
-#[allow(dead_code, reason = "cancellation is built on it")]
 impl Word {
     /// Asks for a cancel, by a holder of a handle or a link.
     ///

@@ -101,7 +101,6 @@ impl Word {
     /// Takes a batch of callbacks: `take` moves the list out, under the lock. By the claimer, whose callable has returned or
     /// has been dropped. From here on the request is completing; whether it is marked, by the bits that this answers, is
     /// its outcome for good.
-    #[allow(dead_code, reason = "for callbacks")]
     pub fn complete(&self, take: impl FnOnce()) -> Bits {
         let mut seen = self.load();
         loop {

@@ -87,7 +87,6 @@ impl Word {
     /// If that was the last demand and a cancel is remembered, or the leaver asks, the target is cancelled in the unlock;
     /// see [`Cancel`] for what is left to do. `Err`: the target is terminal and its finisher has the node in hand, so the
     /// leaver waits to be let go of.
-    #[allow(dead_code, reason = "for waits with a limit and cancelled waiters")]
     pub fn leave(&self, asks: bool, unlink: impl FnOnce(bool) -> Demand) -> Result<Cancel, Bits> {
         let locked = self.lock()?;
         let asked = (asks || locked.has(VETOED)) && Cancel::refusal(locked).is_none();
@@ -102,7 +101,6 @@ impl Word {
     /// the outcome fits.
     ///
     /// The one that calls it before the end is the finisher, also for one that comes while others are being called.
-    #[allow(dead_code, reason = "for callbacks")]
     pub fn subscribe(&self, push: impl FnOnce()) -> Result<(), Bits> {
         self.lock()?;
         push();
