@@ -1,11 +1,6 @@
 //! How a cancelled request ends: by which errors and unwinds it is cancelled, by which it has failed.
 
-#![allow(
-    clippy::unit_arg,
-    clippy::needless_question_mark,
-    clippy::unnecessary_operation,
-    reason = "the ways of handing an error on are what is tested"
-)]
+#![allow(clippy::unit_arg, reason = "the ways of handing an error on are what is tested")]
 
 #[path = "support/cancelling.rs"]
 mod cancelling;

@@ -1,6 +1,5 @@
 //! Directories in which something else stands than what this crate puts there: pipes, links, directories, copies. No thread waits for them, and no other file is changed.
 #![cfg(unix)]
-#![allow(clippy::unit_arg, reason = "`Ok(assert())` keeps a closure to one line")]
 
 #[path = "../../tests/support/mod.rs"]
 mod support;

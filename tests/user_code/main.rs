@@ -3,7 +3,6 @@
 //! `docs/user-code.md` has the table; a test here bears the name of each of its promises.
 
 #[path = "../death/child.rs"]
-#[allow(dead_code, reason = "every test program uses a part of it")]
 mod child;
 mod destructors;
 mod elsewhere;

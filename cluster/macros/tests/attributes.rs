@@ -1,6 +1,5 @@
 //! The attributes in a crate that forbids unsafe code. What they refuse is shown by examples of `forebear_cluster::task` that do not compile.
 #![forbid(unsafe_code)]
-#![allow(missing_docs, reason = "the attributes document what they make")]
 
 use std::num::ParseIntError;
 

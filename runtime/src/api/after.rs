@@ -123,7 +123,6 @@ pub(crate) fn node<T: Send>(dependency: Request<T>) -> WaitNode {
 #[repr(C)]
 pub(crate) struct Edges<N: Nodes> {
     record: DependentRecord,
-    #[allow(dead_code, reason = "reached through the record")]
     nodes: N,
 }
 
