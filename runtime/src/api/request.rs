@@ -1,36 +1,38 @@
-//! [`Request`]: the handle to one computation and, later, its value.
+//! [`Request`]: the handle to one computation and, later, its value. How it is made, submitted, and converted; each other use of a handle
+//! has a file below.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
-use std::time::{Duration, Instant};
 
-use forebear_context::error::{CancelReason, Error, Failure, WaitError};
+use forebear_context::error::Error;
 use forebear_context::lineage::Lineage;
 
 mod counts;
 mod ending;
 mod hint;
+mod outcome;
+mod read;
 mod spawn;
 mod take;
+mod wait;
 
 pub use self::ending::CancelOnDrop;
+pub use self::outcome::Outcome;
 pub(crate) use self::spawn::{Counted, spawn_of, spawn_with};
 pub use self::spawn::{spawn, try_spawn};
 
 use self::spawn::new_with;
 use self::take::take_value;
-use crate::api::any::{AnyRequest, RequestId, State};
+use crate::api::any::AnyRequest;
 use crate::api::builder::RequestBuilder;
-use crate::cancel;
 use crate::record::cell::{self, Fallible, Plain};
 use crate::record::fiber;
 use crate::record::header::Header;
 use crate::schedule::submit;
-use crate::schedule::wait::{self, Terms};
-use crate::state::word::{CANCELLED, FAILED, FINISHED, HANDLE, SUBMITTED};
+use crate::state::word::{FINISHED, HANDLE, SUBMITTED};
 
 /// A handle to one computation and, later, its value.
 ///
@@ -196,126 +198,6 @@ impl<T> Request<T> {
         self
     }
 
-    /// Waits for the value. Submits the request if need be.
-    ///
-    /// In a request this suspends; in a foreign thread it blocks. If the target has not started, the wait may run it on the caller's stack. A
-    /// cancellation point.
-    ///
-    /// # Errors
-    ///
-    /// * [`Cancelled`](WaitError::Cancelled) if the *caller* was cancelled, in whatever state the target is.
-    /// * [`Failed`](WaitError::Failed) with the target's failure; or with a [`StackError`](forebear_context::error::StackError) if there is no
-    ///   stack for the other work of the worker meanwhile.
-    /// * [`TargetCancelled`](WaitError::TargetCancelled) if the target was cancelled.
-    /// * [`CircularWait`](WaitError::CircularWait) if the target is the caller itself, or waits for it, directly or through others. Mostly the
-    ///   wait that closes the cycle gets the error.
-    ///
-    /// ```
-    /// use forebear::{Request, WaitError};
-    /// let bad = Request::<u32>::new(|| panic!("no"));
-    /// assert!(matches!(bad.wait(), Err(WaitError::Failed(failure)) if failure.is_panic()));
-    /// ```
-    #[inline]
-    pub fn wait(&self) -> Result<&T, WaitError> {
-        // SAFETY: this handle lasts as long as the borrow.
-        if unsafe { wait::runs_locally(self.header) } {
-            // It has run right here.
-            // SAFETY: W2: it is over with a value; this handle.
-            return Ok(unsafe { Header::value::<T>(self.header).as_ref() });
-        }
-        self.wait_slowly()
-    }
-
-    /// All waits but the one that is most common. Not inlined, for the switch is inlined here.
-    #[inline(never)]
-    fn wait_slowly(&self) -> Result<&T, WaitError> {
-        // SAFETY: this handle lasts as long as the borrow.
-        unsafe { wait::until_over(self.header)? };
-        self.answer()
-    }
-
-    /// As [`wait`](Self::wait), for `timeout` at most, by the clock of the request's runtime. A wait that timed out leaves no
-    /// trace. Never runs the request on the caller's stack.
-    ///
-    /// A timeout of zero polls: it submits the request if need be and reads its state. It neither suspends nor lets other requests run. So a
-    /// loop of such polls inside a request has to call [`yield_now`](crate::yield_now): else it may keep the worker from what it polls for.
-    ///
-    /// # Errors
-    ///
-    /// As `wait`; and [`TimedOut`](WaitError::TimedOut) if the request was not over by then.
-    ///
-    /// ```
-    /// use forebear::{Request, WaitError};
-    /// use std::time::Duration;
-    /// let (send, go) = std::sync::mpsc::channel();
-    /// let late = Request::new(move || go.recv().unwrap());
-    /// assert!(matches!(late.wait_timeout(Duration::from_millis(1)), Err(WaitError::TimedOut)));
-    /// send.send(7).unwrap();
-    /// assert_eq!(late.wait_timeout(Duration::from_secs(60))?, &7);
-    /// # Ok::<(), WaitError>(())
-    /// ```
-    #[inline]
-    pub fn wait_timeout(&self, timeout: Duration) -> Result<&T, WaitError> {
-        // SAFETY: this handle lasts as long as the borrow.
-        unsafe { wait::until_over_on(self.header, Terms::within(self.header(), timeout))? };
-        self.answer()
-    }
-
-    /// As [`wait`](Self::wait), but without demand: a [`cancel`](Self::cancel) does not spare the request because of this wait. Never runs the
-    /// request on the caller's stack.
-    ///
-    /// # Errors
-    ///
-    /// As `wait`.
-    ///
-    /// ```
-    /// use forebear::{Request, WaitError, spawn};
-    /// let never = Request::new(|| ());
-    /// never.cancel();
-    /// let told = spawn(move || never.watch().is_err());
-    /// assert!(told.take()?);
-    /// # Ok::<(), WaitError>(())
-    /// ```
-    pub fn watch(&self) -> Result<&T, WaitError> {
-        // SAFETY: this handle lasts as long as the borrow.
-        unsafe { wait::until_over_on(self.header, Terms { watches: true, ..Terms::default() })? };
-        self.answer()
-    }
-
-    #[inline]
-    pub(crate) fn answer(&self) -> Result<&T, WaitError> {
-        self.get().ok_or_else(|| {
-            // SAFETY: terminal, and this handle.
-            unsafe { wait::refusal(self.header) }
-        })
-    }
-
-    /// [`wait`](Self::wait)`().`[`or_unwind`](forebear_context::error::OrUnwind::or_unwind)`()`, in one word: for code
-    /// that has no `Result` to return.
-    ///
-    /// Does not exist under `panic = "abort"`.
-    ///
-    /// # Panics
-    ///
-    /// Unwinds with the error that `wait` would return. No panic hook runs for it inside a request.
-    ///
-    /// ```
-    /// use forebear::Request;
-    /// assert_eq!(*Request::new(|| 7).force(), 7);
-    /// ```
-    #[cfg(panic = "unwind")]
-    #[inline]
-    #[track_caller]
-    pub fn force(&self) -> &T {
-        match self.wait() {
-            Ok(value) => value,
-            Err(error) => forebear_context::error::internal::unwind_with(
-                error.into(),
-                forebear_context::context::in_request(),
-            ),
-        }
-    }
-
     /// The value if the request has finished and this is the only handle; otherwise the handle comes back. Never waits.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
@@ -342,136 +224,6 @@ impl<T> Request<T> {
             return Ok(unsafe { take_value(header) });
         }
         Err(self)
-    }
-
-    /// The value if the request has finished. Never waits.
-    ///
-    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
-    /// [`yield_now`](crate::yield_now).
-    ///
-    /// ```
-    /// use forebear::Request;
-    ///
-    /// let seven = Request::new(|| 7);
-    /// assert_eq!(seven.get(), None);
-    /// seven.wait()?;
-    /// assert_eq!(seven.get(), Some(&7));
-    /// # Ok::<(), forebear::WaitError>(())
-    /// ```
-    #[inline]
-    #[must_use]
-    pub fn get(&self) -> Option<&T> {
-        if self.header().life_here() == FINISHED {
-            // SAFETY: W2: finished, and while this handle is there nobody moves the value out (CB3, if it is completing).
-            return Some(unsafe { Header::value::<T>(self.header).as_ref() });
-        }
-        None
-    }
-
-    /// How the request ended; `None` while it has not. Never waits.
-    ///
-    /// ```
-    /// use forebear::{Outcome, Request};
-    /// let seven = Request::ready(7);
-    /// assert!(matches!(seven.outcome(), Some(Outcome::Finished(7))));
-    /// ```
-    pub fn outcome(&self) -> Option<Outcome<'_, T>> {
-        let h = self.header();
-        match h.life_here() {
-            FINISHED => self.get().map(Outcome::Finished),
-            FAILED => {
-                h.word().mark_seen();
-                h.failure().map(Outcome::Failed)
-            }
-            CANCELLED => Some(Outcome::Cancelled(cancel::reason(h))),
-            _ => None,
-        }
-    }
-
-    /// Whether the request has ended, however.
-    ///
-    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
-    /// [`yield_now`](crate::yield_now).
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        crate::api::any::is_done(self.header())
-    }
-
-    /// What the request is doing: a snapshot, which may be out of date at once. While the request's callbacks run, only they see its final state.
-    /// Other code sees `Running` or `Suspended` until the last callback has returned.
-    ///
-    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
-    /// [`yield_now`](crate::yield_now).
-    ///
-    /// ```
-    /// use forebear::{Request, State};
-    ///
-    /// let seven = Request::new(|| 7);
-    /// assert_eq!((seven.state(), seven.is_done()), (State::New, false));
-    /// seven.wait()?;
-    /// assert_eq!((seven.state(), seven.is_done()), (State::Finished, true));
-    /// # Ok::<(), forebear::WaitError>(())
-    /// ```
-    #[must_use]
-    pub fn state(&self) -> State {
-        crate::api::any::state_of(self.header())
-    }
-
-    /// The name it was given, else the type of its callable.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.header().name()
-    }
-
-    /// A number that no other request of this process has.
-    ///
-    /// ```
-    /// use forebear::Request;
-    ///
-    /// let (one, another) = (Request::new(|| 1), Request::new(|| 2));
-    /// assert!(one.id() == one.clone().id() && one.id() != another.id());
-    /// ```
-    #[must_use]
-    pub fn id(&self) -> RequestId {
-        crate::api::any::id_of(self.header())
-    }
-
-    /// The time by which it has to be over: the deadline it was made with, or one of an ancestor's if that is nearer. `None`: there is no limit.
-    /// It does not change, not even when the request is over.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use forebear::{Request, spawn};
-    ///
-    /// let job = Request::builder().timeout(Duration::from_secs(60)).build(|| {
-    ///     let child = Request::builder().timeout(Duration::from_secs(3600)).build(|| ());
-    ///     let sooner = Request::builder().timeout(Duration::from_secs(1)).build(|| ());
-    ///     (child.deadline(), sooner.deadline())
-    /// });
-    /// let due = job.deadline();
-    /// let (child, sooner) = job.take()?;
-    /// assert!(child == due && sooner < due);
-    /// assert_eq!(spawn(|| ()).deadline(), None);
-    /// # Ok::<(), forebear::WaitError>(())
-    /// ```
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        self.header().deadline()
-    }
-
-    /// The number of the worker that runs it, from its start on; `None` before that, and if a foreign thread runs it.
-    ///
-    /// ```
-    /// use forebear::{Request, Runtime};
-    ///
-    /// let runtime = Runtime::builder().workers(1).build()?;
-    /// assert_eq!(runtime.run(|| Request::current().and_then(|me| me.assigned_worker())), Some(0));
-    /// assert_eq!(Request::new(|| 7).assigned_worker(), None);
-    /// # Ok::<(), forebear::BuildError>(())
-    /// ```
-    #[must_use]
-    pub fn assigned_worker(&self) -> Option<usize> {
-        crate::api::any::worker_of(self.header())
     }
 
     /// An untyped handle of the same request.
@@ -519,43 +271,6 @@ impl<T> fmt::Debug for Request<T> {
         crate::api::any::describe(self.header(), "Request", f)
     }
 }
-
-/// How a request ended.
-///
-/// ```
-/// use forebear::{Outcome, Request};
-///
-/// fn line(request: &Request<u32>) -> String {
-///     match request.outcome() {
-///         None => String::from("not yet"),
-///         Some(Outcome::Finished(value)) => format!("finished with {value}"),
-///         Some(Outcome::Failed(failure)) => format!("failed: {failure}"),
-///         Some(Outcome::Cancelled(why)) => format!("cancelled: {why}"),
-///     }
-/// }
-/// let seven = Request::new(|| 7);
-/// assert_eq!(line(&seven), "not yet");
-/// seven.wait()?;
-/// assert_eq!(line(&seven), "finished with 7");
-/// # Ok::<(), forebear::WaitError>(())
-/// ```
-#[derive(Debug)]
-pub enum Outcome<'a, T> {
-    /// With this value.
-    Finished(&'a T),
-    /// With this failure.
-    Failed(&'a Failure),
-    /// Cancelled, for this reason.
-    Cancelled(CancelReason),
-}
-
-impl<T> Clone for Outcome<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Outcome<'_, T> {}
 
 const _: () = {
     // `Request` is one pointer, also in an `Option`.

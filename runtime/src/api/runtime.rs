@@ -8,6 +8,7 @@ use forebear_context::shim::atomic::Ordering;
 use forebear_pool::Engine;
 
 mod build;
+mod build_error;
 pub(crate) mod default;
 mod drive;
 mod finish;
@@ -17,7 +18,8 @@ mod late;
 pub(crate) mod running;
 mod shutdown_error;
 
-pub use self::build::{BuildError, RuntimeBuilder};
+pub use self::build::RuntimeBuilder;
+pub use self::build_error::BuildError;
 pub use self::late::LateEnd;
 pub use self::shutdown_error::{Laggard, ShutdownError};
 

@@ -1,16 +1,16 @@
-//! [`RuntimeBuilder`]: what a runtime is to be; and why one could not be built.
+//! [`RuntimeBuilder`]: the settings of a runtime, and the start of one.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Weak;
 
 use forebear_context::clock::{Clock, ManualClock};
-use forebear_context::error::{Failure, StackError};
+use forebear_context::error::Failure;
 use forebear_context::shim::Arc;
-use forebear_pool::{Affinity, Engine, Options, StartError};
+use forebear_pool::{Affinity, Engine, Options};
 
 use super::late::settle_late;
-use super::{LateEnd, Runtime, RuntimeHandle, default};
+use super::{BuildError, LateEnd, Runtime, RuntimeHandle, default};
 use crate::api::dump;
 use crate::api::runtime::fork;
 use crate::deadlock::foreign_stacks;
@@ -26,94 +26,6 @@ use crate::shared::ending;
 use crate::shared::{Calls, Settings, Shared};
 use crate::stack::{self, overflow};
 use crate::time::deadlines::Time;
-
-/// A runtime that could not be built.
-///
-/// ```
-/// use forebear::{BuildError, Runtime};
-///
-/// let refused = Runtime::builder().workers(1_000_000).build();
-/// let Err(BuildError::Workers { asked, max, .. }) = refused else { panic!() };
-/// assert!(asked == 1_000_000 && max < asked);
-/// ```
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// More workers than can be.
-    #[non_exhaustive]
-    Workers {
-        /// How many were asked for.
-        asked: usize,
-        /// How many there may be at most.
-        max: usize,
-    },
-    /// The stack size asked for is beyond the largest class.
-    #[non_exhaustive]
-    StackSize {
-        /// The bytes asked for.
-        asked: usize,
-        /// The largest that can be had.
-        max: usize,
-    },
-    /// Fewer stacks than the workers need for themselves.
-    #[non_exhaustive]
-    Stacks {
-        /// How many were asked for.
-        asked: usize,
-        /// How many there must be at least.
-        min: usize,
-    },
-    /// A seeded runtime has one thread, the caller's, and a clock of its own.
-    #[non_exhaustive]
-    Seeded {
-        /// The setting that does not go with a seed.
-        with: &'static str,
-    },
-    /// The workers could not be given the stacks they begin on.
-    Stack(StackError),
-    /// The threads could not be started.
-    Start(StartError),
-    /// The present default runtime has work.
-    DefaultBusy,
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BuildError::Workers { asked, max } => {
-                write!(f, "a runtime of {asked} workers was asked for: ask for at most {max}")
-            }
-            BuildError::StackSize { asked, max } => {
-                write!(f, "stacks of {asked} bytes were asked for: ask for at most {max}")
-            }
-            BuildError::Stacks { asked, min } => {
-                write!(
-                    f,
-                    "at most {asked} stacks were asked for and the workers alone need {min}: raise max_stacks, or ask \
-                     for fewer workers"
-                )
-            }
-            BuildError::Seeded { with } => write!(
-                f,
-                "a seeded runtime runs everything on the thread that uses it, under a clock of its own: leave `{with}` out"
-            ),
-            BuildError::Stack(error) => error.fmt(f),
-            BuildError::Start(error) => error.fmt(f),
-            BuildError::DefaultBusy => f.write_str(
-                "the current default runtime has unfinished requests: wait for them, or shut it down, before replacing it",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for BuildError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            BuildError::Start(error) => std::error::Error::source(error),
-            _ => None,
-        }
-    }
-}
 
 /// A description of a runtime.
 ///
