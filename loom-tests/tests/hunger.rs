@@ -1,7 +1,7 @@
 //! Hunger: a thief that orders work and goes to sleep, and an owner that sees the order at a fork.
 //!
 //! Shipped: `Attention`, `SharedQueue`, `Signals`, `Worker::idle`. Transcribed, because a model has no coroutines: the few lines of
-//! `runtime/src/schedule/worker.rs` that use them, in [`Owner::feed`] and in the methods of [`Supply`]. No thief has a tick here: what
+//! `runtime/src/schedule/worker/` that use them, in [`Owner::feed`] and in the methods of [`Supply`]. No thief has a tick here: what
 //! needs one shows as a deadlock, or as an owner that waits for ever for an order.
 #![cfg(loom)]
 

@@ -2,7 +2,7 @@
 //!
 //! # What is in it
 //!
-//! Workers as they are in `runtime/src/schedule/worker.rs` and `pool/src/worker.rs`: the private queue and its publication when somebody is
+//! Workers as they are in `runtime/src/schedule/worker/` and `pool/src/worker.rs`: the private queue and its publication when somebody is
 //! hungry, shared queues and the half that a thief takes, a thief's patience, the injector behind its inbox, picks that compare
 //! published keys (above eight workers by the words of groups, four in turn, one look in 32 in full), mailboxes of resumed requests, and the
 //! protocol of sleep with its searchers and their heirs, its list of sleepers, ticks and passing on. Requests are lists of steps ([`work`]).

@@ -1,4 +1,5 @@
-//! Seeing: how a dump is made, what stands on one stack or in one queue, and where a wait leads.
+//! What a dump sees of one request or one queue; and, in this head, how a dump is made. What stands on stacks is seen by [`stack`], and where
+//! a wait leads by [`wait`].
 //!
 //! # How a dump is made
 //!
@@ -24,14 +25,17 @@
 //!   never gone. What does not fit together is read again.
 //! * Entries of shared queues are read by a link of the reader's.
 
+mod stack;
+mod wait;
+
+pub(crate) use self::stack::ON_THE_SAME_STACK;
+pub(super) use self::stack::{depth, each_stack, see_foreign, see_nameless, see_stack};
+
 use std::ptr::{self, NonNull};
 
-use forebear_context::context::edge::Held;
-use forebear_context::context::{Context, Label, Reason};
+use forebear_context::context::{Context, Reason};
 use forebear_context::error::SourceLocation;
 use forebear_context::lineage::priority_of;
-use forebear_context::shim::atomic::{Ordering, fence};
-use forebear_context::shim::thread;
 
 use super::{Party, RequestInfo, ThreadInfo, WaitInfo};
 use crate::api::any::{self, AnyRequest, State};
@@ -39,24 +43,14 @@ use crate::deadlock::declared;
 use crate::deadlock::foreign_stacks;
 use crate::record::arena::Arena;
 use crate::record::dependents;
-use crate::record::fiber::Fiber;
 use crate::record::header::{ARM, Header};
-use crate::schedule::worker::{HasWorkers, Worker};
-use crate::shared::parked;
+use crate::schedule::worker::Worker;
 use crate::shared::{OfRuntime, Shared};
 use crate::state::word::{self, LOCAL, LocalStep, MARKED};
 use crate::time::coarse;
 
-/// How often a stack is looked at that changes all the while.
-const LOOKS: usize = 100;
-/// How often it is tried to hold a wait that somebody else holds, or has chosen.
-const TRIES: usize = 100;
-/// Behind the name of a request that runs on its waiter's stack.
-pub(crate) const ON_THE_SAME_STACK: &str = ", on the same stack";
 /// So many are named of what one request is after.
 const SHOWN: usize = 8;
-/// No stack holds more requests than this.
-const DEEPEST: usize = 1 << 20;
 
 /// Where a wait leads, by address: to be made out when all has been seen. 0: nowhere.
 #[derive(Clone, Copy, Default)]
@@ -227,157 +221,6 @@ fn see(h: &Header, state: State, certainty: Certainty, sure: bool) -> Seen {
     }
 }
 
-/// Holds the wait that goes on, if it has parked.
-fn hold(context: &Context) -> Option<Held<'_>> {
-    for _ in 0..TRIES {
-        let ticket = context.ticket();
-        if !context.is_parked() {
-            return None;
-        }
-        if let held @ Some(_) = context.hold(ticket) {
-            return held;
-        }
-        // Somebody else holds it, or it has been chosen, and goes on soon.
-        thread::yield_now();
-    }
-    None
-}
-
-/// What a wait is for.
-struct SeenWait {
-    info: WaitInfo,
-    leads: Leads,
-    /// The request that is waited for.
-    target: Option<Seen>,
-    /// The runtime of that.
-    of: *const Shared,
-}
-
-/// What a held wait is for.
-fn describe(held: &Held<'_>, fiber: &Fiber) -> SeenWait {
-    let (reason, target) = held.waits_for();
-    let mut wait = SeenWait {
-        info: WaitInfo { reason, what: reason.to_string(), owners: Vec::new(), since: None },
-        leads: Leads::default(),
-        target: None,
-        of: ptr::null(),
-    };
-    match reason {
-        Reason::Request | Reason::Arm => {
-            // SAFETY: the waiter has a count of its target, and the wait is held.
-            if let Some(target) = unsafe { target.cast::<Header>().as_ref() } {
-                let mut seen = see(target, life_of(target), Certainty::Wanted, true);
-                seen.info.waits_for = see_edges(target);
-                // SAFETY: M3: the target has an arena.
-                wait.of = unsafe { target.arena.get().as_ref() }.map_or(ptr::null(), |arena| arena.shared());
-                wait.info.owners.push(seen.party());
-                if reason == Reason::Request {
-                    wait.info.what = format!("request {}", super::text::quoted(&seen.info.name));
-                }
-                wait.target = Some(seen);
-            }
-        }
-        Reason::Scope => wait.leads.scope = target.addr(),
-        // The innermost scope is the pool's.
-        Reason::Pool => wait.leads.scope = fiber.scopes.get().addr(),
-        // SAFETY: the wait is held.
-        _ => match unsafe { held.context().owner_wait() } {
-            Some(owned) => {
-                wait.info.what = owned.to_string();
-                // SAFETY: the wait is held.
-                wait.leads.holder =
-                    unsafe { owned.owner() }.map_or(0, |holder| holder.as_ptr().expose_provenance());
-                wait.leads.whole = owned.whole().map_or(0, |whole| whole.addr().get());
-            }
-            None => {
-                // SAFETY: the wait is held.
-                let label = unsafe { held.context().awaited_name() }.map_or(Label::NONE, Label::new);
-                wait.info.what = format!("{reason}{label}");
-            }
-        },
-    }
-    wait
-}
-
-/// All requests of `place` on one stack, from the top down. `own`: this is the thread of that stack.
-pub(super) fn see_stack(fiber: &Fiber, place: &StackPlace<'_>, own: bool, out: &mut Vec<Seen>) {
-    if fiber.request.get().is_null() {
-        return;
-    }
-    let held = hold(fiber.context());
-    if held.is_some() || own {
-        let wait = held.as_ref().map(|held| describe(held, fiber));
-        let top = fiber.request.get();
-        let (mut here, _) = frames(fiber, top, place, wait, true);
-        out.append(&mut here);
-        return;
-    }
-    for _ in 0..LOOKS {
-        let before = place.count();
-        fence(Ordering::Acquire);
-        let top = fiber.request.get();
-        let (mut here, fits) = frames(fiber, top, place, None, false);
-        fence(Ordering::Acquire);
-        if fits && ptr::eq(top, fiber.request.get()) && before == place.count() {
-            out.append(&mut here);
-            return;
-        }
-        thread::yield_now();
-    }
-}
-
-/// The requests on a stack from `top` down; and whether they belong together.
-fn frames(
-    fiber: &Fiber,
-    top: *const Header,
-    place: &StackPlace<'_>,
-    wait: Option<SeenWait>,
-    sure: bool,
-) -> (Vec<Seen>, bool) {
-    let mut frames: Vec<Seen> = Vec::new();
-    let (mut wait, mut above) = (wait, None::<Party>);
-    let fits = walk(fiber, top, |h| {
-        let on_top = above.is_none();
-        let is_here = ptr::eq(h.ran_on.load(Ordering::Relaxed), place.arena);
-        let waits = !on_top || wait.is_some();
-        let state = if waits { State::Suspended } else { State::Running };
-        let mut seen = see(h, state, Certainty::Started, sure);
-        seen.info.worker = place.worker.map(|worker| worker.index);
-        seen.info.thread = place.thread.map(str::to_owned);
-        if on_top {
-            seen.context = ptr::from_ref(fiber.context()).addr();
-            if sure {
-                seen.shares = fiber.context().shares().iter().map(|whole| whole.addr().get()).collect();
-            }
-        }
-        let mut target = None;
-        match (above.take(), wait.take()) {
-            (Some(above), _) => {
-                let what = format!("request {}{ON_THE_SAME_STACK}", super::text::quoted(above.name()));
-                let owners = vec![above];
-                seen.info.waits_for = Some(WaitInfo { reason: Reason::Request, what, owners, since: None });
-            }
-            (None, Some(of)) => {
-                let since = coarse::between(fiber.since.load(Ordering::Relaxed), place.now);
-                seen.leads = of.leads;
-                seen.info.waits_for = Some(WaitInfo { since, ..of.info });
-                target = of.target.filter(|_| ptr::eq(of.of, place.arena.shared()));
-            }
-            (None, None) => {}
-        }
-        above = Some(seen.party());
-        if is_here && !is_over(h) {
-            frames.push(seen);
-            if sure {
-                see_blocked(h, &mut frames);
-            }
-        }
-        // Held back by a pool, or on its way from one place to another: then nobody else sees it.
-        frames.extend(target.filter(|target| !is_terminal(target.info.state)));
-    });
-    (frames, fits)
-}
-
 /// What the word says that a request is doing; of one that has started not whether it waits.
 fn life_of(h: &Header) -> State {
     match h.bare.load().life() {
@@ -397,23 +240,6 @@ fn is_terminal(state: State) -> bool {
 fn is_over(h: &Header) -> bool {
     let bits = h.bare.load();
     bits.is_terminal() || bits.has(LOCAL) && h.local.is(LocalStep::Done)
-}
-
-/// Calls `with` for the requests on a stack from `top` down. False: they do not belong together.
-fn walk(fiber: &Fiber, top: *const Header, mut with: impl FnMut(&Header)) -> bool {
-    let mut at = top;
-    for _ in 0..DEEPEST {
-        // SAFETY: the stack is the caller's own, or held; or it was on the stack after a look has begun, so its memory stays, and what
-        // is or was a header has nothing but headers below it.
-        let Some(h) = (unsafe { at.as_ref() }) else { return true };
-        if !ptr::eq(h.fiber.load(Ordering::Relaxed), fiber) {
-            return false;
-        }
-        let below = h.lender.get();
-        with(h);
-        at = below;
-    }
-    false
 }
 
 /// What stands in the shared queues and has not started.
@@ -438,80 +264,6 @@ pub(super) fn see_shared_queues(shared: &Shared, out: &mut Vec<Seen>) {
         out.push(see(h, State::Queued, Certainty::Unstarted, true));
         see_blocked(h, out);
     }
-}
-
-/// Calls `with` for each stack of the runtime's workers and of the plain threads that run requests of it.
-pub(super) fn each_stack(shared: &Shared, mut with: impl FnMut(&Fiber, &StackPlace<'_>)) {
-    for worker in shared.workers() {
-        let place = StackPlace::of_worker(worker, shared);
-        // SAFETY: K5: the list is locked.
-        worker.post.each_coroutine(|coroutine| with(unsafe { &coroutine.as_ref().fiber }, &place));
-    }
-    each_stack_of_threads(shared, with);
-}
-
-/// What a stack waits for that runs no request: of a destructor or a callback that a worker's loop has called. And the worker.
-pub(super) fn see_nameless(fiber: &Fiber, place: &StackPlace<'_>) -> Option<(usize, WaitInfo)> {
-    let worker = place.worker.filter(|_| fiber.request.get().is_null())?;
-    let held = hold(fiber.context())?;
-    Some((worker.index, describe(&held, fiber).info))
-}
-
-fn each_stack_of_threads(shared: &Shared, mut with: impl FnMut(&Fiber, &StackPlace<'_>)) {
-    let now = coarse::now(shared);
-    for arena in shared.depot.foreign() {
-        // SAFETY: arenas stay as long as the record.
-        let arena = unsafe { arena.as_ref() };
-        arena.owner_mailbox.with_running(|context| {
-            // SAFETY: what a mailbox names is a foreign fiber's, which stays while the mailbox is locked.
-            let (fiber, name) = unsafe {
-                (crate::shared::thread::of_context(context), crate::shared::thread::name_of_thread(context))
-            };
-            with(fiber, &StackPlace { arena, worker: None, thread: Some(name), now });
-        });
-    }
-}
-
-/// How many requests of `place` stand on one stack, arms not counted.
-pub(super) fn depth(fiber: &Fiber, place: &StackPlace<'_>) -> usize {
-    let look = || {
-        let mut depth = 0;
-        let is_here = |h: &Header| ptr::eq(h.ran_on.load(Ordering::Relaxed), place.arena);
-        let count = |h: &Header| depth += usize::from(is_here(h) && !is_over(h) && !h.is(ARM));
-        walk(fiber, fiber.request.get(), count).then_some(depth)
-    };
-    (0..LOOKS).find_map(|_| look()).unwrap_or(1)
-}
-
-/// What plain threads run, and what they wait for.
-pub(super) fn see_foreign(shared: &Shared, out: &mut Vec<Seen>, threads: &mut Vec<Blocked>) {
-    each_stack_of_threads(shared, |fiber, place| see_stack(fiber, place, false, out));
-    parked::each_thread(|context| {
-        // SAFETY: Y1: listed, so it is there.
-        let (fiber, name) = unsafe {
-            (crate::shared::thread::of_context(context), crate::shared::thread::name_of_thread(context))
-        };
-        if !fiber.request.get().is_null() {
-            // The request that it runs stands for it.
-            return;
-        }
-        let Some(held) = hold(fiber.context()) else { return };
-        let wait = describe(&held, fiber);
-        let shares = fiber.context().shares().iter().map(|whole| whole.addr().get()).collect();
-        drop(held);
-        let of_runtime = ptr::eq(wait.of, shared);
-        if wait.target.is_some() && !of_runtime {
-            // It waits for a request of another runtime.
-            return;
-        }
-        out.extend(wait.target.filter(|target| of_runtime && !is_terminal(target.info.state)));
-        threads.push(Blocked {
-            info: ThreadInfo { name: name.to_owned(), waits_for: wait.info },
-            leads: wait.leads,
-            shares,
-            of_runtime,
-        });
-    });
 }
 
 /// In the order of their names.

@@ -1,4 +1,16 @@
-//! Publication: what a worker shows to others, and when. See the head of [`super`].
+//! Publication: which private requests a worker moves to its shared queue, and when.
+//!
+//! A request that its maker will probably run itself stays private. A worker publishes when another worker is hungry: at its next fork or pick,
+//! or before it runs a target on its waiter's stack. It publishes its oldest arm and a batch of its oldest requests; batches double while
+//! workers stay hungry.
+//!
+//! * Only a publication clears the hungry bit. While a worker has nothing to publish, the bit stays set, so the first fork publishes. The worker
+//!   sets it again if more workers sleep than requests were published.
+//! * A single private request that a pick is about to take is not published, since another worker would race for it. So a chain of waits, each
+//!   of which needs a stack of its own, stays on its worker.
+//! * A fiber that suspends publishes its arms, since it may wait for one of them.
+//! * How often an idle worker sets the hungry bit is up to its [`patience`](super::patience).
+//! * A worker that reaches no scheduling point publishes nothing. A worker that sleeps beside it publishes for it (`schedule/worker/raids.rs`).
 
 use std::ptr::{self, NonNull};
 
