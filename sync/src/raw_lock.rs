@@ -85,6 +85,7 @@
 mod turns;
 pub(crate) mod unknown;
 mod waiting;
+mod word;
 
 use std::cell::Cell;
 use std::panic::{Location, RefUnwindSafe, UnwindSafe};
@@ -97,26 +98,16 @@ use forebear_context::shim::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use forebear_context::shim::mutant;
 
 use self::turns::Turns;
+pub(crate) use self::word::change;
+use self::word::{ACQUIRE, COMING, LOCKED, NAMING, PARKED, RELEASE, RESERVED, bits, holder, with_bits};
 use crate::guarded::Guarded;
 use crate::lock_queue::{LockQueue, Place};
-
-const LOCKED: usize = 1;
-const PARKED: usize = 2;
-const RESERVED: usize = 4;
-const COMING: usize = 8;
-const BITS: usize = LOCKED | PARKED | RESERVED | COMING;
 
 /// So many releases in a row wake nobody, while one is on its way.
 #[cfg(not(loom))]
 const PASSES: usize = 32;
 #[cfg(loom)]
 const PASSES: usize = 1;
-
-const RELEASE: Ordering = mutant!("unlock_lock_relaxed", Ordering::Relaxed, Ordering::Release);
-const ACQUIRE: Ordering = mutant!("barge_relaxed", Ordering::Relaxed, Ordering::Acquire);
-/// How an acquirer stores its identity in the lock.
-const NAMING: Ordering =
-    mutant!("holder_not_released", ACQUIRE, mutant!("barge_relaxed", ACQUIRE, Ordering::AcqRel));
 
 /// What a waiter's place says beside who it is.
 #[derive(Debug)]
@@ -208,23 +199,6 @@ pub(crate) enum Refused {
 pub(crate) fn me() -> *mut Context {
     current().map_or(ptr::null_mut(), NonNull::as_ptr)
 }
-
-#[inline(always)]
-fn with_bits(holder: *mut Context, bits: usize) -> *mut Context {
-    holder.map_addr(|at| at | bits)
-}
-
-#[inline(always)]
-fn bits(word: *mut Context) -> usize {
-    word.addr() & BITS
-}
-
-#[inline(always)]
-fn holder(word: *mut Context) -> *mut Context {
-    word.map_addr(|at| at & !BITS)
-}
-
-const _: () = assert!(align_of::<Context>() > BITS);
 
 /// Counts the locks of a context, so that it is known to be worth waiting for.
 #[inline(always)]
@@ -516,17 +490,6 @@ impl RawLock {
 
     fn change(&self, with: impl Fn(*mut Context) -> *mut Context) -> *mut Context {
         change(&self.word, with)
-    }
-}
-
-/// Exchanges a word that has a holder's address and bits. Answers what it was.
-pub(crate) fn change(word: &AtomicPtr<Context>, with: impl Fn(*mut Context) -> *mut Context) -> *mut Context {
-    let mut seen = word.load(Ordering::Relaxed);
-    loop {
-        match word.compare_exchange_weak(seen, with(seen), Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(was) => return was,
-            Err(now) => seen = now,
-        }
     }
 }
 

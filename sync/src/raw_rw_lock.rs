@@ -44,6 +44,8 @@
 //! * **W3** Who writes has the writers' lock, has shut, and has seen the count at zero since (acquire, of what readers release).
 //! * **W4** `WAITED` is raised if and only if a reader stands in the list, whenever its lock is free; and only beside `SHUT`.
 
+mod queues;
+
 use std::mem;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
@@ -53,9 +55,10 @@ use forebear_context::context::{Context, Label, Lock, Reason, current, with_fore
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use forebear_context::shim::mutant;
 
+use self::queues::ReadersQueue;
 use crate::guarded::Guarded;
-use crate::lock_queue::{ChosenList, LockQueue, Place};
-use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
+use crate::lock_queue::{ChosenList, LockQueue};
+use crate::queued_wait::{Limit, WaitTerms, wait_in_queue};
 use crate::raw_lock::{LockTerms, RawLock, Refused, called, gave_back, me, unknown};
 
 const SHUT: usize = 1;
@@ -77,9 +80,6 @@ pub(crate) struct RawRwLock {
     /// Those that wait to read.
     readers: Guarded<LockQueue>,
 }
-
-/// Where readers stand.
-struct ReadersQueue<'a>(&'a RawRwLock);
 
 /// How to wait.
 #[derive(Clone, Copy, Debug)]
@@ -431,133 +431,4 @@ impl Default for RawRwLock {
     fn default() -> Self {
         RawRwLock::new(Label::NONE)
     }
-}
-
-/// Where a writer drains.
-impl QueuedWaiter<()> for RawRwLock {
-    fn at_once(&self, (): &()) -> bool {
-        self.word.load(Ordering::Acquire) / READER == 0
-    }
-
-    fn enter(&self, place: &Place) -> bool {
-        self.drain.with(|queue| {
-            let mut word = self.word.load(Ordering::Acquire);
-            #[cfg(mutant = "draining_by_look")]
-            if word / READER != 0 {
-                self.word.fetch_or(DRAINING, Ordering::AcqRel);
-                // SAFETY: L1; L2.
-                unsafe { queue.enter(place) };
-                return true;
-            }
-            while word / READER != 0 {
-                match self.word.compare_exchange_weak(
-                    word,
-                    word | DRAINING,
-                    Ordering::Relaxed,
-                    Ordering::Acquire,
-                ) {
-                    Ok(_) => {
-                        // SAFETY: L1; L2: the place stays in its frame until it is out.
-                        unsafe { queue.enter(place) };
-                        return true;
-                    }
-                    Err(seen) => word = seen,
-                }
-            }
-            false
-        })
-    }
-
-    fn leave(&self, place: &Place) -> bool {
-        self.drain.with(|queue| {
-            // SAFETY: L1.
-            unsafe { queue.remove(place) };
-            self.word.fetch_and(!DRAINING, Ordering::Relaxed);
-        });
-        true
-    }
-
-    fn lock(&self) -> Option<(&'static Lock, NonNull<()>)> {
-        Some((&DRAIN, NonNull::from(self).cast()))
-    }
-
-    fn is_held_by_thread(&self) -> bool {
-        unknown::holds(self.as_read())
-    }
-}
-
-impl QueuedWaiter<()> for ReadersQueue<'_> {
-    fn at_once(&self, (): &()) -> bool {
-        self.0.try_read()
-    }
-
-    fn enter(&self, place: &Place) -> bool {
-        let word = &self.0.word;
-        self.0.readers.with(|queue| {
-            loop {
-                if self.0.come_in() {
-                    return false;
-                }
-                // It was shut, and may be open again.
-                let seen = word.load(Ordering::Relaxed);
-                if seen & SHUT != 0
-                    && word
-                        .compare_exchange(seen, seen | WAITED, Ordering::Relaxed, Ordering::Relaxed)
-                        .is_ok()
-                {
-                    // SAFETY: L1; L2: the place stays in its frame until it is out.
-                    unsafe { queue.enter(place) };
-                    return true;
-                }
-            }
-        })
-    }
-
-    fn leave(&self, place: &Place) -> bool {
-        self.0.readers.with(|queue| {
-            // SAFETY: L1.
-            unsafe { queue.remove(place) };
-            if queue.is_empty() {
-                self.0.word.fetch_and(!WAITED, Ordering::Relaxed);
-            }
-        });
-        true
-    }
-
-    fn lock(&self) -> Option<(&'static Lock, NonNull<()>)> {
-        Some((&READ, NonNull::from(self.0).cast()))
-    }
-
-    fn is_held_by_thread(&self) -> bool {
-        let RawRwLock { writer_lock, word, .. } = self.0;
-        // Who reads upgradably has not shut.
-        word.load(Ordering::Relaxed) & SHUT != 0
-            && writer_lock.holder().is_null()
-            && unknown::holds(writer_lock.addr())
-    }
-}
-
-/// What may be asked where a reader stands: which context holds the writers' lock.
-static READ: Lock = Lock {
-    what: WHAT,
-    name,
-    owner: |lock| {
-        // SAFETY: by the contract of `OwnerWait`.
-        unsafe { lock.cast::<RawRwLock>().as_ref() }.writer_lock.holder()
-    },
-    shared: false,
-    promote: |lock, node, key| {
-        // SAFETY: as above.
-        let (lock, place) = unsafe { (lock.cast::<RawRwLock>().as_ref(), node.cast::<Place>().as_ref()) };
-        // SAFETY: L1.
-        lock.readers.with(|queue| unsafe { queue.promote(place, key) });
-    },
-};
-
-/// What may be asked where a writer drains. Who reads is counted; their contexts know what they read. Nobody else stands there.
-static DRAIN: Lock = Lock { what: WHAT, name, owner: |_| ptr::null(), shared: true, promote: |_, _, _| () };
-
-unsafe fn name(lock: NonNull<()>) -> Option<&'static str> {
-    // SAFETY: by the contract of `OwnerWait`.
-    unsafe { lock.cast::<RawRwLock>().as_ref() }.writer_lock.label().name()
 }
