@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use forebear::Runtime;
 use forebear::prelude::*;
 
-/// Who has the one seat that is left, and what happened.
+/// The bookings of the one seat that is left, and what happened.
 #[derive(Default)]
 struct Hall {
     booked: Mutex<Vec<&'static str>>,

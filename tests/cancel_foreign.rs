@@ -59,7 +59,7 @@ fn its_wait_is_ended_at_once() {
                 assert!(is_cancelled() && check_cancelled().is_err() && yield_now().is_err());
                 assert!(matches!(closed.wait(), Err(WaitError::Cancelled)), "and every further one");
             });
-            // Who runs it wants it.
+            // The thread that runs it is demand.
             assert_eq!(request.cancel(), Cancellation::Vetoed);
             assert_eq!(request.abort(CancelReason::Other(1)), Cancellation::Marked);
             assert!(matches!(told.come().unwrap(), Err(WaitError::Cancelled)));

@@ -16,7 +16,7 @@ use support::{Joined, in_both_worlds, on_each};
 
 const SHORT: Duration = Duration::from_millis(1);
 
-/// Who does what a case has threads for.
+/// What stands in for a thread of a case: a thread, or a request.
 enum Hand {
     Thread(thread::JoinHandle<()>),
     Request(Request<()>),

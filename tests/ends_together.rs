@@ -200,7 +200,7 @@ fn the_receiver_of_a_stopped_pool_gets_an_answer_from_what_the_pool_held_back() 
     });
 }
 
-/// Who stops a pool, while one of its members waits for what the waiter does next.
+/// A pool is stopped while one of its members waits for what the waiter does next. `by_the_member`: the member stops it.
 fn a_member_waits_for_captures(by_the_member: bool) {
     let (completer, answer) = Request::<()>::completer("answer");
     let (began, told) = (Flag::new(), Count::new());

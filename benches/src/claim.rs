@@ -80,7 +80,7 @@ pub struct Row {
     pub name: &'static str,
     /// The numbers of workers for which the row is measured.
     pub workers: &'static [usize],
-    /// Who is measured.
+    /// The candidates that are measured.
     pub runners: &'static [Runner],
     /// What is judged.
     pub goals: &'static [Goal],

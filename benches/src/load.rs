@@ -36,7 +36,7 @@ pub enum Arrivals {
     Poisson(u64),
 }
 
-/// Who contends in a [`Load::Contend`] or [`Load::Append`].
+/// The contenders of a [`Load::Contend`] or [`Load::Append`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contenders {
     /// Threads that are not the runtime's.

@@ -139,7 +139,7 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it is from now on. Who waits for its end hears of it by [`tell_if_over`](Self::tell_if_over).
+    /// Sets the state. Those that wait for the end are notified by [`tell_if_over`](Self::tell_if_over).
     pub(crate) fn set(&self, new: RemoteState) {
         *self.lock() = new;
     }

@@ -27,7 +27,7 @@
 //! A thread that hands something on (a lock, a permit, an item) under a lock of its own must be sure that its waiter takes it, and
 //! may wake that waiter only after it has released its lock. So it *chooses*: the slot goes from (ticket, waiting) to (ticket, chosen),
 //! and from then on every other waker, time-out and cancel is refused; but the context does not go on, so its frame stays, and a
-//! node in it may be linked into a list of the chosen. [`ready`] then ends the wait. Who chooses always does that.
+//! node in it may be linked into a list of the chosen. [`ready`] then ends the wait. A thread that chooses a waiter always calls it.
 //!
 //! # The race
 //!

@@ -334,7 +334,7 @@ impl Lineage {
         self.depth.get() > depth && ptr::eq(self.at_depth(depth), other)
     }
 
-    /// Who goes first. Equal only for the same lineage.
+    /// Which of two requests goes first. Equal only for the same lineage.
     #[inline]
     pub fn compare(&self, other: &Lineage) -> Order {
         match self.root_key.get().cmp(&other.root_key.get()) {
@@ -346,7 +346,7 @@ impl Lineage {
         }
     }
 
-    /// Who goes first by the ranks from the roots down, whatever the roots' keys.
+    /// Which of two requests goes first by the ranks from the roots down, whatever the roots' keys.
     #[cold]
     pub fn compare_paths(&self, other: &Lineage) -> Order {
         let depth = self.depth.get().min(other.depth.get());

@@ -37,7 +37,7 @@ type Ends = (Sender<Value>, Receiver<Value>);
 /// A future that somebody has polled, and that others may poll or drop.
 type KeptFuture = Pin<Box<TakeFuture<Value>>>;
 
-/// Who is inside a lock.
+/// How many writers and readers are inside a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Guarded {
     pub(crate) writers: AtomicU32,
@@ -64,7 +64,7 @@ pub(crate) struct World {
     channels: Vec<Mutex<Option<Ends>>>,
     completers: Vec<Mutex<Option<Completer<Value>>>>,
     future: Mutex<Option<KeptFuture>>,
-    /// Who awaits futures that end with the world.
+    /// The wakers of futures that end with the world.
     wakers: Mutex<Vec<Waker>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) live: AtomicIsize,
@@ -382,8 +382,8 @@ impl World {
         }
     }
 
-    /// Waits until the value is made, or the world has stopped. Who makes the value may wait for the caller, and the library does not
-    /// name that as a cycle: another may make the value.
+    /// Waits until the value is made, or the world has stopped. The maker of the value may wait for the caller. The library does not
+    /// name that as a cycle, since another request may make the value.
     pub(crate) fn wait_for_value(&self) -> Result<(), TimeoutError> {
         loop {
             match self.value.wait_timeout(Duration::from_millis(5)) {
@@ -410,7 +410,7 @@ impl World {
         InRegion(self, id)
     }
 
-    /// Who has called the region of this number, if it is one.
+    /// The caller of the region with this number, if there is one.
     pub(crate) fn caller_of_region(&self, region: RequestId) -> Option<u64> {
         locked(&self.regions).get(&region).copied()
     }

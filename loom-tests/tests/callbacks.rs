@@ -147,7 +147,7 @@ fn a_waiter_leaves_while_callbacks_are_called() {
     });
 }
 
-/// Who waits is woken when all who had subscribed before have been called.
+/// A waiter is woken after all earlier subscribers have been called.
 #[test]
 fn a_waiter_is_woken_after_the_callbacks() {
     exhaust(&["over", "woken"], |answers| {

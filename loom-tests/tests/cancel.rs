@@ -356,7 +356,7 @@ fn the_first_reason_stays() {
     });
 }
 
-/// An abort does not ask who waits. Who looks at the mark finds the reason.
+/// An abort ignores waiters. A thread that sees the mark finds the reason.
 #[test]
 fn an_abort_is_seen_with_its_reason() {
     exhaust(&["seen", "not seen"], |answers| {

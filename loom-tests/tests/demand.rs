@@ -112,7 +112,7 @@ fn the_last_waiter_of_a_queued_one_leaves_while_it_is_claimed_and_cancelled() {
     });
 }
 
-/// Who waits is cancelled, and takes its target with it.
+/// The waiter is cancelled, and asks its target to cancel.
 #[test]
 fn a_cancelled_waiter_leaves_while_its_target_ends() {
     exhaust(&["left, marked it", "released", "woken"], |answers| {

@@ -74,7 +74,7 @@ fn a_local_request_is_waited_for_by_one_who_borrows_it() {
     );
 }
 
-/// Who finds it over sees the value.
+/// A thread that finds the request over sees the value.
 #[test]
 fn a_local_request_that_is_over_is_read_by_one_who_borrows_it() {
     explore(

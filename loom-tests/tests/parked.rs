@@ -1,5 +1,5 @@
-//! Who only looks whether somebody waits, as it ships: `Context::is_parked`, which is what tells a request's state. Who finds it waiting
-//! finds it where it waits, too.
+//! A thread that only looks whether a context waits, as it ships: `Context::is_parked`, from which a request's state is read. A thread that
+//! finds the context parked also finds what it waits for.
 //!
 //! # Simplifications that fail
 //!

@@ -345,7 +345,7 @@ fn a_root_that_comes_at_the_close_is_seen_or_kept() {
             answers.note("closed");
             return;
         }
-        // Who was refused the close sees why.
+        // The thread to which the close was refused sees why.
         assert_eq!((pushed, taken), (Pushed::First, Some(3)));
         answers.note("in time");
         assert!(shop.roots.close_if_empty());

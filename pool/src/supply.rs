@@ -115,7 +115,7 @@ pub trait Supply: Send + Sync + 'static {
         let _ = worker;
     }
 
-    /// Whether this worker may end, asked when the engine stops and the worker has found nothing. Who makes this answer
+    /// Whether this worker may end, asked when the engine stops and the worker has found nothing. The thread that makes this answer
     /// change to `true` later calls [`Signals::wake`] for that worker.
     fn may_stop(&self, worker: usize) -> bool {
         let _ = worker;

@@ -11,7 +11,7 @@
 //! put or take of the old phase to come.
 //!
 //! **One lock** and not one for each queue: an item with a key and its order relative to close would otherwise need
-//! two at a time. Code of the user runs under it in `push`, `pop` and `len` of his queue only; `affinity` and `run` are
+//! two at a time. User code runs under it only in `push`, `pop` and `len` of a user's queue; `affinity` and `run` are
 //! called with nothing held.
 
 use std::any::Any;

@@ -7,7 +7,7 @@
 //! 2. Every worker is signalled to stop, and woken; it ends after its current task.
 //! 3. The caller waits for all of them (a worker that stops its own pool: for all others; its thread ends when the task
 //!    that called `stop` has returned).
-//! 4. What is on the queues is handed to the caller. Who calls `stop` again gets nothing more, after the same wait.
+//! 4. The caller gets what is on the queues. A second call of `stop` gets nothing more, after the same wait.
 //!
 //! Dropping the pool does 1 and 2, never waits, and gives what was queued to a hook.
 

@@ -9,7 +9,7 @@ use crate::costs::{Costs, Nanos};
 /// One line, or the lock in it with all that it guards.
 #[derive(Debug, Clone, Default)]
 pub struct Line {
-    /// Who has a copy, a bit each.
+    /// The cores that have a copy, a bit each.
     holders: Vec<u64>,
     free_at: Nanos,
     /// How long it was written or held,

@@ -64,7 +64,7 @@ pub struct Machine {
     pub settles: bool,
     /// Not in the runtime: above eight workers, one pick in so many looks at others if the picker has something itself.
     pub look_every: u32,
-    /// Not in the runtime: how many shared queues a look notes that have something older than the picker. Who comes too late goes on to
+    /// Not in the runtime: how many shared queues a look notes that have something older than the picker. A thief that comes too late tries
     /// the next of them without another look.
     pub candidates: usize,
     /// Not in the runtime: whether a picker goes to one of those at first that hangs on its number, and not to the best.

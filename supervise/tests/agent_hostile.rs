@@ -77,7 +77,7 @@ while True:
     });
     assert_eq!(agent.run().unwrap().state, GroupState::Stopped);
     assert_eq!(told.count("SIGKILL"), 0);
-    // Who leaves the group takes what it has made out of reach.
+    // A process that leaves the group takes its children out of reach.
     let pid = Pid::from_raw(written(&child).parse().unwrap()).unwrap();
     kill_process(pid, Signal::KILL).unwrap();
 }

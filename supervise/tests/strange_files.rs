@@ -152,7 +152,7 @@ fn of_two_chiefs_that_come_by_different_paths_the_second_is_refused() {
     counting(&link).run(|_| Ok(())).unwrap();
 }
 
-/// Who clears the directory of a job that runs, and starts another one there, has two jobs; one of them writes.
+/// If the directory of a running job is cleared and another job starts there, there are two jobs; one of them writes.
 #[test]
 fn a_chief_whose_lock_was_removed_does_not_save_into_the_directory_of_the_next_one() {
     let _dog = Watchdog::new("");

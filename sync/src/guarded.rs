@@ -1,9 +1,9 @@
 //! The lock of a list of waiters: held for a few instructions, never over a wait, never while a foreign word is touched that could
 //! be waited for.
 //!
-//! Who finds it locked keeps away for a while, longer each time. To look at the word is to take its line from the core that has it, and
-//! with the line what the lock guards; left alone, that core goes through its next visits at once, where two that look all the time pay
-//! for a line or several at each (decision 0031).
+//! A thread that finds it locked backs off, longer each time. A read of the word takes its cache line from the core that holds the lock, and
+//! with the line what the lock guards. Left alone, that core makes its next visits at once; two cores that poll all the time pay
+//! for one line or more at each visit (decision 0031).
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 

@@ -45,7 +45,7 @@ pub use self::place::Place;
 /// See the module head.
 const NEWCOMERS: u64 = 32;
 
-/// Who stands on the other heap while the one that is popped from is closed.
+/// Which waiters stand on the other heap while the one that is popped from is closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Behind {
     /// Nobody who would be more urgent.

@@ -59,8 +59,8 @@
 //! chosen waiter goes on with *woken*, and takes the lock or stands in the queue again: so a wake-up is never lost.
 //!
 //! *A release that wakes nobody against the one on its way.* The release frees the lock by an exchange of a word in which `COMING` stands.
-//! Who comes takes that down by an exchange, which takes the lock if it is free. So either it comes later, and finds the lock free; or the release
-//! fails, looks again, and goes to the queue.
+//! The waiter that arrives clears that bit by an exchange, which takes the lock if it is free. So either it arrives later, and finds the lock
+//! free; or the exchange of the release fails, and the release reads the word again and goes to the queue.
 //!
 //! *Giving way against the end of all waiting.* One may stand in the queue of a free lock only while somebody is on the way who sees to it. That
 //! is so as long as `PARKED` stands on the free lock (R2): the chosen waiter takes it, or loses it to another holder, whose

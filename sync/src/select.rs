@@ -171,7 +171,7 @@ fn prepare(context: &Context, row: &mut dyn Arms, terms: SelectTerms, several: &
     let order = move || (start..len).chain(0..start);
     let mut taken_back = 0;
     loop {
-        // Who does not wait is not refused.
+        // A select that does not wait is not refused.
         if !terms.or_else && context.is_cancelled() {
             return SelectStep::Picked(tell(row));
         }

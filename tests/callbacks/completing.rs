@@ -125,7 +125,7 @@ fn b40_in_its_own_callback_a_wait_for_the_request_answers_at_once() {
                 }
             }
         }
-        // Who is cancelled is told that first, and its outcome in a region.
+        // A cancelled waiter gets that error first, and the outcome inside a shielded region.
         let (send, answers) = channel();
         let request = Request::new(|| 7);
         let me = request.to_untyped();

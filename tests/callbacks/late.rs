@@ -1,4 +1,4 @@
-//! Who subscribes to a request that is over is called at once, on its own thread and as what it is, if theirs is the outcome.
+//! A subscriber of a request that is over is called at once, on its own thread and in its own request, if it subscribed to that outcome.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::mpsc::channel;

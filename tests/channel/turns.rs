@@ -1,4 +1,4 @@
-//! Who is next; and the rest.
+//! Which waiter is served next; and the rest.
 
 use std::thread;
 

@@ -244,7 +244,7 @@ fn more_connections_of_one_process_than_it_may_have_are_refused() {
     server.expect(&refused("TooManyOfOne"));
     still_works(&server);
     drop(held);
-    // Who has closed its connections may come again at once, as often as it likes.
+    // A process that has closed its connections may connect again at once, as often as it likes.
     let closed_and_refused = |error: &TimerError| {
         // A process that another test starts has copies of our sockets until it is another program. Only for so long they are not closed.
         matches!(error, TimerError::Other(why) if why.downcast_ref() == Some(&Refusal::TooManyOfOne))

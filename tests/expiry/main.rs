@@ -84,7 +84,7 @@ struct Bench {
     clock: ManualClock,
     timers: TimerSender<u32>,
     server: Server,
-    /// Who was to be reaped: worker, scope of the timer that decides, attempt.
+    /// The workers that were to be reaped: worker, scope of the timer that decides, attempt.
     reaped: Log,
     events: Log,
 }

@@ -26,7 +26,7 @@ pub(crate) struct World {
     /// Whether no request runs on a waiter's stack.
     own_stacks: bool,
     clock: ManualClock,
-    /// When the last timed wait ends, and by actor when his last does.
+    /// When the last timed wait ends, and when the last of each actor does.
     ends: Mutex<(Instant, Vec<Instant>)>,
     told: Arc<Mutex<Vec<String>>>,
     /// By number; the handles that any actor may use.

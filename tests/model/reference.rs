@@ -57,7 +57,7 @@ pub(crate) struct Actor {
     pub(crate) waiters: Vec<Id>,
     /// The number of its last wait.
     pub(crate) began: usize,
-    /// Whoever runs it on his stack, while he wants it.
+    /// The waiter that runs it on its own stack, while it is demand.
     pub(crate) lender: Option<Id>,
     pub(crate) below: Option<Id>,
     pub(crate) calls: Vec<Call>,

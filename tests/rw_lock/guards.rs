@@ -1,4 +1,4 @@
-//! Who has it together, and from one kind of guard to another.
+//! Which guards exist together, and how one kind becomes another.
 
 use std::sync::Arc;
 use std::thread;

@@ -1,4 +1,4 @@
-//! Who is first, how waits end, and what must not wait.
+//! Which waiter is first, how waits end, and what must not wait.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -83,7 +83,7 @@ fn a_thread_local_of_a_worker_that_stays_is_named_when_the_last_handle_goes() {
     free.raise();
 }
 
-/// Who ends the runtime joins that thread.
+/// The thread that ends the runtime joins that thread, so it would wait for itself.
 #[test]
 fn a_thread_local_of_a_worker_is_refused_to_end_the_runtime_as_the_thread_exits() {
     let _dog = Watchdog::new("");

@@ -73,7 +73,7 @@ fn two_that_wait_for_each_others_message_are_named_by_finish_and_counted_by_shut
                 _ => runtime.shutdown(Duration::from_secs(60)),
             };
             assert!(ended.is_ok() || call == "finish", "{ended:?}");
-            // Who hears first that the other is gone fails by that.
+            // The first of the two to learn that the other has ended fails by that.
             assert!(both.iter().all(|one| one.wait().is_err()));
             assert_eq!(runtime.metrics().shut_down, 2, "{kind:?}");
             let said: Vec<_> = told.try_iter().collect();

@@ -170,7 +170,7 @@ impl Drop for Waits {
     }
 }
 
-/// Who drives a runtime chooses what runs next in the middle of a wait of its own. What goes by that choice is dropped elsewhere.
+/// A thread that drives a runtime chooses what runs next inside a wait of its own. Values that this choice releases are dropped elsewhere.
 #[test]
 fn an_error_that_goes_while_its_thread_drives_a_runtime_may_wait() {
     on_each(|runtime| {

@@ -33,7 +33,7 @@
 //!
 //! A list that is linked through its entries costs a miss in every cache for each entry and level, and none of them can begin before the one
 //! before it has ended. Items are read and written one after the other, and a value is touched twice in its life: when it
-//! comes and when it goes. Who takes an entry back touches its node alone; the dead are dropped when their slot is unrolled or looked
+//! comes and when it goes. A caller that takes an entry back touches its node alone; the dead are dropped when their slot is unrolled or looked
 //! through, and all of them when they are more than the living, so each costs a constant on average.
 //!
 //! # The order

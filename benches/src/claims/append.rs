@@ -1,6 +1,6 @@
 //! Ninety-nine that append to a list in order, and poll for their turn under its lock. The last is made first.
 //!
-//! One can go on, and the others take the lock for nothing. Who waits for the lock for long holds all of them up. std and parking_lot have no tasks:
+//! One can append, and the others take the lock for nothing. A task that waits long for the lock delays all of them. std and parking_lot have no tasks:
 //! in each row as many threads.
 //!
 //! On one worker there is no row of tasks alone: who polls there is alone with the lock, never waits, and so keeps its worker from all

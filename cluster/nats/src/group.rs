@@ -73,7 +73,7 @@ impl GroupOptions {
         }
     }
 
-    /// A round has at least `least` members, and at most `most`. Who comes when there are so many waits for a place. One if not told otherwise.
+    /// A round has at least `least` members, and at most `most`. An agent that comes when there are `most` waits for a place. By default both are one.
     pub fn members(mut self, least: usize, most: usize) -> GroupOptions {
         (self.rules.least, self.rules.most) = (least.max(1), most.max(least).max(1));
         self

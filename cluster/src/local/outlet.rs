@@ -3,7 +3,7 @@
 //! Frames are put into a buffer. The thread that has put the last one *flushes*: it sends what the socket takes at once, in one system call for all frames. If the socket does not take
 //! all, a thread of its own sends the rest, and what is put there meanwhile. So frames that come in quick succession share a system call, and a single one wakes nobody but its receiver.
 //!
-//! Who knows that more frames may come at once flushes *soon*: at once if nothing was sent a moment ago. Else the frame stays for who flushes next, and for the thread, which looks after a moment. So a frame waits for
+//! A writer that expects more frames at once flushes *soon*: immediately if nothing was sent a moment ago. Else the frame stays for the next flush, and for the thread, which looks after a moment. So a frame waits for
 //! little more than that. The thread is woken once for many frames: it goes on to look, with longer pauses while others send all, until nothing was left in one of them.
 
 use std::io;

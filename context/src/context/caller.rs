@@ -19,7 +19,7 @@ pub enum Caller {
     Thread(NonZeroU64),
 }
 
-/// Who calls this function. Does not suspend.
+/// The caller of this function. Does not suspend.
 pub fn caller() -> Caller {
     // SAFETY: the current context is valid, and this is its own stack, as the table asks.
     let request =

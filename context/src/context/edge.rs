@@ -400,7 +400,7 @@ unsafe fn walk_to(
     Way::Cut
 }
 
-/// Who holds what `context` waits for; `None` if nobody does who may be read, or the wait is over.
+/// The holder of what `context` waits for. `None` if there is no holder that may be read, or the wait is over.
 ///
 /// # Safety
 ///

@@ -30,7 +30,7 @@ impl Context {
         self.target.store(target, Ordering::Relaxed);
         self.parked.store(cfg!(mutant = "parked_as_begun"), Ordering::Relaxed);
         let order = mutant!("begun_relaxed", Ordering::Relaxed, Ordering::Release);
-        // The waker gets the ticket through a lock, which orders this store before its exchange. Who only looks finds it not parked.
+        // The waker gets the ticket through a lock, which orders this store before its exchange. A thread that only looks finds the context not parked.
         self.slot.store(ticket | WAITING, order);
         Ticket(ticket)
     }

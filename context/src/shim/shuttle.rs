@@ -74,7 +74,7 @@ impl<T> Mutex<T> {
     ///
     /// # Errors
     ///
-    /// Somebody panicked while he held it.
+    /// A thread panicked while it held the lock.
     pub fn into_inner(self) -> LockResult<T> {
         self.0.into_inner()
     }
@@ -85,7 +85,7 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Errors
     ///
-    /// Somebody panicked while he held it.
+    /// A thread panicked while it held the lock.
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         self.with_guard(self.0.lock())
     }
@@ -94,7 +94,7 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Errors
     ///
-    /// It is not, or somebody panicked while he held it.
+    /// It is locked, or a thread panicked while it held the lock.
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Ok(MutexGuard { of: self, guard }),
@@ -107,7 +107,7 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Errors
     ///
-    /// Somebody panicked while he held the lock.
+    /// A thread panicked while it held the lock.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.0.get_mut()
     }
@@ -155,7 +155,7 @@ impl Condvar {
     ///
     /// # Errors
     ///
-    /// Somebody panicked while he held the lock.
+    /// A thread panicked while it held the lock.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         guard.of.with_guard(self.0.wait(guard.guard))
     }
@@ -164,7 +164,7 @@ impl Condvar {
     ///
     /// # Errors
     ///
-    /// Somebody panicked while he held the lock.
+    /// A thread panicked while it held the lock.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,

@@ -10,7 +10,7 @@ use forebear_sync::select;
 use crate::support::{Ledger, draw, finish, pause, runtime, thread, until_cancelled};
 
 /// Three generations, in which a parent waits for its children, are cancelled by the eldest's mark; the youngest wait for a
-/// request outside. That is cancelled too, and spared as long as somebody else waits for it: until his time is up.
+/// request outside. That is cancelled too, and spared as long as another waiter waits for it, until that waiter's time is up.
 #[test]
 fn a_cancel_reaches_three_generations_and_what_they_alone_wait_for() {
     roam(3, &["spared", "at once"], |answers| {

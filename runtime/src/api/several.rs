@@ -6,9 +6,9 @@
 //!
 //! # From outside
 //!
-//! A set may have requests of several runtimes, one of which gives up. Who waits for a set and is no worker of the one runtime of all its members is
-//! listed with those who wait from outside ([`crate::shared::parked`]) before it looks whether that has happened. A runtime that gives up has all of them
-//! look again.
+//! A set may have requests of several runtimes, one of which gives up. A waiter for a set that is no worker of the one runtime of all its members
+//! registers with the waiters from outside ([`crate::shared::parked`]), and then checks whether a runtime has given up. A runtime that gives up wakes
+//! all of them to check again.
 
 use std::fmt;
 use std::time::Duration;

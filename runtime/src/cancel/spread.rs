@@ -455,7 +455,7 @@ impl<'a> Spread<'a> {
 
     /// A cancel goes on from `header` elsewhere. One that is forgotten has no children left (H1), and nothing to be told.
     pub(super) fn pass_on(&mut self, arena: &Arena, header: NonNull<Header>) {
-        // SAFETY: it stands in a list of the caller's, or he has a count.
+        // SAFETY: it stands in a list of the caller's, or the caller has a count.
         let h = unsafe { header.as_ref() };
         if !h.word().try_add_link() {
             return;
@@ -479,12 +479,12 @@ impl<'a> Spread<'a> {
         while let Some(header) = self.left.pop() {
             // SAFETY: held, by `pass_on`.
             let h = unsafe { header.as_ref() };
-            // One that had just been claimed was left with everybody: who runs it reads that, if he is there.
+            // A request that had just been claimed was sent to every worker: its runner reads the message, if it is still there.
             // SAFETY: M3.
             if let Some(arena) = unsafe { h.ran_on.load(Ordering::Relaxed).as_ref() }
                 && arena.is_unattended()
             {
-                // Who runs one on a foreign thread has asked its way up, and left skip links.
+                // A request that ran on a foreign thread has walked up its ancestors, and left skip links.
                 self.look_below(h, None);
                 self.family(arena, h);
             }

@@ -20,7 +20,7 @@
 //! # Invariants
 //!
 //! * **U1** A chain is followed on the thread of the worker whose fiber is looked into.
-//! * **U2** Who follows has a count of the request at hand, or is on the thread of a parked fiber that has.
+//! * **U2** The thread that follows a chain has a count of the current request, or runs a parked fiber that has one.
 //! * **U3** A waiter for a pool says where its lanes are: in its own frame, so they may be read on its worker's thread while
 //!   it is parked, or was woken and has not gone on. The lanes' own waits lead to the members. So does who waits for several.
 //! * **U4** What is left with a runtime, a raise or an entry, has a link. A runtime is marked as over before it takes out the last of that

@@ -47,7 +47,7 @@ pub(crate) const ON_UNSEEN_FAILURE: &str = "the hook `on_unhandled_failure`";
 
 /// An error that is written to standard error.
 pub(crate) const DISPLAY: &str = "the `Display` of an error";
-/// Who listens to `tracing`.
+/// The subscriber of `tracing`.
 #[cfg(feature = "tracing")]
 pub(crate) const SUBSCRIBER: &str = "the subscriber of `tracing`";
 

@@ -6,8 +6,8 @@
 //!   stack, then passes a fence, then asks whether anybody looks. (Nearly all is freed while nobody looks, so the fence is one of which the looker pays
 //!   all, [`crate::state::asymmetric`], where there is one.) So one of them sees the other: what is freed was off its
 //!   stack when the look began.
-//! * **GV2** Where there is no such fence, or none any more, the count of looks has the bit [`PAY`], for good. Who frees and finds the
-//!   count not zero passes a fence of its own and reads the count again. The bit is set before the first runtime starts, or
+//! * **GV2** Where there is no such fence, or none any more, the count of looks has the bit [`PAY`], for good. A thread that frees and finds
+//!   the count not zero passes a fence of its own and reads the count again. The bit is set before the first runtime starts, or
 //!   by a looker that has paid once more and still is counted. So nobody reads zero after that looker has begun.
 
 use forebear_context::shim::atomic::{AtomicUsize, Ordering, fence};
@@ -19,12 +19,12 @@ static READERS: AtomicUsize = AtomicUsize::new(0);
 /// In [`READERS`]: a thread that frees memory passes a fence of its own (GV2).
 const PAY: usize = 1 << (usize::BITS - 1);
 
-/// Somebody is about to look. Answers whether he pays for both sides.
+/// A reader is about to look. Answers whether it pays for both sides of the fence.
 pub(crate) fn enter() -> bool {
     READERS.fetch_add(1, Ordering::AcqRel) & PAY == 0
 }
 
-/// From now on he may look, after [`enter`] with this answer.
+/// The reader may look from now on; `pays` is the answer of [`enter`].
 pub(crate) fn look_begins(pays: bool) {
     // GV1.
     if pays {

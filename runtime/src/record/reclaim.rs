@@ -1,9 +1,9 @@
-//! Memory that is to be freed later: memory of requests that ended while somebody looked at the stacks of threads that go on.
+//! Deferred reclamation: memory of requests that ended while a *reader* read the stacks of threads that keep running.
 //!
-//! Who names laggards ([`crate::api::runtime`]) reads requests that may end under his eyes. While anybody looks, the memory of what
-//! ends is not given back: a header of the free lists stays a header, since no chunk of cells goes or changes its class then
-//! (`record/arena/stock.rs`); large ones, and side blocks, are deferred until the last look is over. So a reader may see what is out of
-//! date, never what is gone.
+//! A reader, such as a thread that names laggards ([`crate::api::runtime`]), reads requests that may end meanwhile. While there is a reader,
+//! the memory of an ended request is not freed. A header on a free list stays a header, since no chunk of cells is freed or changes its class
+//! (`record/arena/stock.rs`). Large cells and side blocks are deferred until the last reader leaves. So a reader may read old state, never
+//! freed memory.
 //! The invariants GV1 and GV2 are in the head of [`readers`].
 
 use std::alloc::Layout;

@@ -2,8 +2,8 @@
 //!
 //! # Vocabulary
 //!
-//! * **held back**: an included request that was new when the wait for its pool began. Its word says so (`HELD`): nobody
-//!   claims it but the pool, when its turn comes, and who cancels it. Who submits it meanwhile has that remembered.
+//! * **held back**: an included request that was new when the wait for its pool began. Its word says so (`HELD`): only
+//!   the pool claims it, at its turn, or a canceller. The word remembers a submission that comes before that.
 //! * **to ask for it**: to wait for a request that is held back. That moves it to the front of its pool's order.
 //! * **share**: a place within the bound. A member has one, and with it whatever stands on its stack or descends from it;
 //!   so does a waiter for the pool, which hands values on.
@@ -38,7 +38,7 @@
 //!
 //! * **HB1** An admission is open only while its run and the fiber that waits are there: its lock is taken to close it before
 //!   `batch/request_pool/drive.rs`, `run`, is left. So the waiter may be woken under that lock.
-//! * **HB2** Who takes an included request out of the run's `included` owes its admission, and the pool's link if it was held
+//! * **HB2** The thread that takes an included request out of the run's `included` owes its admission, and the pool's link if it was held
 //!   back. It has a link of its own.
 
 mod board;

@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! * **RG1** Who calls either holds a handle or a link of the request.
+//! * **RG1** The caller of either function holds a handle or a link of the request.
 //! * **RG2** While `listener` is there it is enlisted, or has been notified.
 
 use std::ptr::NonNull;

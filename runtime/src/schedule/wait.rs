@@ -1,9 +1,9 @@
 //! Waiting for a request, in three parts.
 //!
-//! [`prepare`] is the cold part: it runs the target right here if that may be done ([`lend`]), or sees to it that somebody will
-//! ([`approach`]), and stands in the target's list. The switch is inlined into the public method that waits. Who was woken by the target's end
-//! has nothing left to finish; who was woken otherwise (its time was up, it was cancelled) leaves the list first, and
-//! learns there whether the target was over after all.
+//! [`prepare`] is the cold part. It runs the target on the waiter's stack if it may ([`lend`]). Else it makes sure that some worker will run it
+//! ([`approach`]), and enters the waiter into the target's list. The switch is inlined into the public method that waits. A waiter that is woken by
+//! the target's end has nothing left to do. A waiter that is woken otherwise (by its time limit, or a cancel) leaves the list first, and
+//! learns there whether the target has ended after all.
 //!
 //! # What is answered
 //!

@@ -107,7 +107,7 @@ pub(crate) fn give_up(shared: &Shared) {
     for parked in lock().values() {
         // SAFETY: PK1.
         unsafe {
-            // Who waits for several looks again, and finds out which of them is not to be had.
+            // A waiter for several requests checks them again, and finds out which of them belongs to this runtime.
             let several = parked.context.as_ref().waits_for().0 == Reason::Select;
             if several || awaited(parked.context.as_ref()).is_some_and(|of| ptr::eq(of, shared)) {
                 unpark(parked.context, parked.ticket, Cause::Cancelled);

@@ -59,7 +59,7 @@ pub(crate) struct Post {
     pub asked: Asked<DumpAnswer>,
     /// Where the worker's thread says which fiber it is on, while there is the thread.
     here: Mutex<Option<CurrentSlot>>,
-    /// Who raids its private queue.
+    /// The raids on its private queue.
     pub raids: RaidGuard<Header>,
 }
 

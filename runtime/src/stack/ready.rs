@@ -69,7 +69,7 @@ impl ReadyEntry {
         unsafe { self.fiber.as_ref() }.request().map(|request| &request.lineage)
     }
 
-    /// Who stands before it in its run.
+    /// The fiber before it in its run.
     fn link_back(&self) -> &Cell<*const Fiber> {
         // SAFETY: as above.
         &unsafe { self.fiber.as_ref() }.before_ready
@@ -81,7 +81,7 @@ impl ReadyEntry {
         &unsafe { self.fiber.as_ref() }.is_woken
     }
 
-    /// Who stands behind it in its run.
+    /// The fiber behind it in its run.
     fn link(&self) -> &Cell<*const Fiber> {
         // SAFETY: as above: the link is the queue's.
         &unsafe { self.fiber.as_ref() }.next_ready
@@ -373,7 +373,7 @@ impl Ready {
         } else if !self.yielded.remove(fiber) {
             return;
         } else {
-            // Who yields does not stand by its descent, and has not said what it is.
+            // A fiber that yields is not queued by its descent, and has not stored it.
             // SAFETY: as above.
             let s = unsafe { fiber.as_ref() };
             s.descent.set(Descent::of_top(s.request()));

@@ -203,8 +203,8 @@ impl Slab {
     ///
     /// [`StackError::Exhausted`] when the limit is reached or the system gives no more memory or mappings.
     pub(crate) fn take(&self, class: Class) -> Result<StackSlot, StackError> {
-        // Who is refused is never counted, not even for a moment: others would be told of more than there may be, and one that
-        // comes when a slot has just been given back would be refused beside it.
+        // A refused caller is never counted, not even for a moment. Else other threads would read a count above the limit, and a caller
+        // that comes when a slot has just been returned would be refused too.
         let room = |live: usize| (live < self.limit).then_some(live + 1);
         let refused = |live, why: Option<&io::Error>| StackError::exhausted(live, self.limit, self.hint(why));
         let live = self.live.fetch_update(Relaxed, Relaxed, room).map_err(|live| refused(live, None))?;

@@ -29,7 +29,7 @@
 //! # Order
 //!
 //! What is due at one instant in one shard without an owner comes out in order of arming. Where there is one, what has stayed comes behind what was
-//! filed for that instant meanwhile. Between shards there is no order: they are gone through one after the other. Who needs one has one shard.
+//! filed for that instant meanwhile. Shards are read one after the other, so there is no order between them. A runtime that needs an order has one shard.
 //!
 //! # Invariants
 //!
@@ -90,7 +90,7 @@ pub enum Refused<E> {
     Closed(E),
 }
 
-/// Who does what is due. Called under the lock of a shard.
+/// The receiver of due entries. Called under the lock of a shard.
 pub trait Fire<E> {
     /// An entry is due. Gives it back if that is too much to do under a lock.
     fn fire(&mut self, entry: E) -> Option<E>;

@@ -56,9 +56,9 @@ pub struct Jobs {
     count: OwnLine<AtomicI64>,
     /// Fast spawns.
     here: UnsafeCell<i64>,
-    /// Who spawns fast: the owner or [`NOBODY`].
+    /// The owner that spawns fast, or [`NOBODY`].
     fast: AtomicPtr<()>,
-    /// Whom the last job wakes.
+    /// The waiter that the last job wakes.
     waiter: UnsafeCell<Option<(NonNull<Context>, Ticket)>>,
 }
 

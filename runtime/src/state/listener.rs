@@ -1,4 +1,4 @@
-//! Who hears of a request's end without a stack that waits for it: futures, and the members of sets.
+//! Listeners: what is notified of a request's end and has no stack that waits. Futures are, and the members of sets.
 //!
 //! # Vocabulary
 //!
@@ -21,7 +21,7 @@
 //!
 //! # Invariants
 //!
-//! * **LI1** While the node is listed the list has a count of the listener. Who takes the node out has that count.
+//! * **LI1** While the node is listed the list has a count of the listener. The thread that takes the node out gets that count.
 //! * **LI2** The links of the node are touched as those of any other: under the word's lock, or by the finisher (W3).
 //! * **LI3** A notice is given once at most, by the finisher, which then holds no lock and has no waiter left to wake. It may call code
 //!   of the user's.

@@ -5,7 +5,7 @@
 //! * **owner**: the worker whose private queue it is ([`crate::record::private_queue`]).
 //! * **raider**: a worker that has nothing to do, and finds that the owner does not answer its hunger.
 //! * **to raid** an entry: to take the private bit off its word and push it on the owner's shared queue, with a link of its own. The entry stays
-//!   in the private queue, which the raider never changes. Who comes first claims it; the other entry is stale.
+//!   in the private queue, which the raider never changes. The first to reach it claims it; the other entry is stale.
 //! * **to touch** an entry: what the owner does before it stores plainly into the word of an entry (W8), or takes the entry out.
 //! * **raided**: a bit of the owner's attention word. A raider raises it; the owner alone takes it down, when it *settles*.
 //!

@@ -59,7 +59,7 @@
 //!   lock bit clear. The list of callbacks belongs to the holder of the lock bit, and is empty at terminal.
 //! * **W4** The header lives while handles + links + children > 0. The finisher folds the runner's link into the
 //!   terminal exchange, and after waking the last waiter touches the header only if both counts became 0 there.
-//! * **W5** Handles never rise from 0. Who starts from a link gets an untyped handle.
+//! * **W5** Handles never rise from 0. From a link a thread gets an untyped handle.
 //! * **W6** The last handle of a terminal request turns into a link in the exchange that takes it, so the header
 //!   outlives the drop of the value.
 //! * **W7** Every count that goes down is a release, and the one that reaches 0 is also an acquire.
@@ -69,8 +69,8 @@
 //! * **W9** The word is never stored from a remembered value: who holds the lock recomputes from the fresh word, since
 //!   counts, life and marks may have moved meanwhile.
 //! * **W10** The mark is set once, while life < `COMPLETING`, and never cleared. It is set by the holder of the lock bit in
-//!   its unlock, or while nobody holds that bit. Who marks an unstarted request claims it in the same exchange: a marked
-//!   one is never unstarted.
+//!   its unlock, or while nobody holds that bit. The exchange that marks an unstarted request also claims it: a marked
+//!   request is never unstarted.
 //! * **W11** The outcome is computed from the bits that go into the exchange that fixes it: the terminal one, or the first
 //!   that moves life to `COMPLETING`.
 //! * **W12** The reason of a cancel is written by the holder of the lock bit while the request is not marked, and read by

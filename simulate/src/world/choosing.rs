@@ -246,7 +246,7 @@ impl World<'_> {
         } else {
             self.next_best = self.next_best.min(theirs);
         }
-        // Who has nothing at all goes by its patience.
+        // A worker that has nothing at all goes by its patience.
         if self.workers[other].private < best.0 && best.0 != NO_KEY {
             self.raise_hungry(index, other, at);
         }

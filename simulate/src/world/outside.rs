@@ -37,7 +37,7 @@ impl World<'_> {
         let first = self.inbox.is_empty();
         self.inbox.push((number as u64, root));
         if !(first && self.notify(who, &mut at)) {
-            // Who runs the youngest?
+            // Which worker runs the youngest request?
             let mut misses = 0;
             for worker in &mut self.workers {
                 misses += u64::from(worker.post.read(who));

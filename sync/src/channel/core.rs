@@ -9,7 +9,7 @@
 //!
 //! # How it goes
 //!
-//! Everything is decided under one lock that is held for a few instructions. Who finds that it must wait begins its wait and lists
+//! Everything is decided under one lock that is held for a few instructions. A caller that must wait begins its wait and lists
 //! itself in the same step. The operation that provides what a waiter waits for serves that waiter: a put gives its item to the most urgent receiver that
 //! waits; a take that makes room lets the most urgent sender's item in, and one that finds no room at all takes it straight from
 //! there, which is the whole of a channel of capacity 0. The waiter is woken when the lock has been let go of.

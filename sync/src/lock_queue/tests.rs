@@ -1,4 +1,4 @@
-//! Who is chosen, step by step on one thread.
+//! Which waiter is chosen, step by step on one thread.
 
 use std::ptr;
 

@@ -110,7 +110,7 @@ impl QueuedWaiter<()> for ReadersQueue<'_> {
 
     fn is_held_by_thread(&self) -> bool {
         let RawRwLock { writer_lock, word, .. } = self.0;
-        // Who reads upgradably has not shut.
+        // An upgradable reader has not shut.
         word.load(Ordering::Relaxed) & SHUT != 0
             && writer_lock.holder().is_null()
             && unknown::holds(writer_lock.addr())
@@ -134,7 +134,7 @@ static READ: Lock = Lock {
     },
 };
 
-/// What may be asked where a writer drains. Who reads is counted; their contexts know what they read. Nobody else stands there.
+/// What may be read of the place where a writer drains. Readers are only counted; their contexts know what they read. No other waiter stands there.
 static DRAIN: Lock = Lock { what: WHAT, name, owner: |_| ptr::null(), shared: true, promote: |_, _, _| () };
 
 unsafe fn name(lock: NonNull<()>) -> Option<&'static str> {

@@ -32,7 +32,7 @@ extern "C" fn after() {
 pub(super) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        // SAFETY: F1: the handlers take a lock that nobody holds while he waits for the forking thread.
+        // SAFETY: F1: the handlers take a lock that no thread holds while it waits for the forking thread.
         let failed = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
         // Refused for want of memory only; then a child may hang, as it would have without.
         debug_assert_eq!(failed, 0);

@@ -230,7 +230,7 @@ impl TimerGuard<'_> {
 impl Drop for TimerGuard<'_> {
     fn drop(&mut self) {
         if !self.released {
-            // Nobody is left who could be told. Who wants to know calls `release`.
+            // A drop has no result. A caller that needs one calls `release`.
             let _ = self.client().release(&self.scope);
         }
     }

@@ -17,7 +17,7 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Who stands at the other end, as the kernel says.
+/// The process at the other end, as the kernel names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sender {
     /// `None` if it cannot be seen from here.

@@ -1,7 +1,7 @@
 //! How much of everything a server takes, so that no client can make it grow.
 
-/// The bounds of a [`LocalTimerServer`](super::LocalTimerServer), of each process and in sum. Who goes beyond is refused, and the hooks
-/// are told.
+/// The bounds of a [`LocalTimerServer`](super::LocalTimerServer), of each process and in sum. The server refuses a process that exceeds them,
+/// and calls the hooks.
 ///
 /// ```
 /// # #[cfg(target_os = "linux")] {

@@ -89,7 +89,7 @@ pub(crate) struct LocalQueue {
     /// Connections by number of process, new ones too.
     counts: HashMap<i32, usize>,
     ready: VecDeque<TimerRequest<LocalWorker>>,
-    /// Who is to end by then.
+    /// The processes that are to end, each with the time by which it must.
     ending: Vec<(Instant, u64)>,
     /// Nobody is let in before this.
     shut: Option<Instant>,
@@ -302,7 +302,7 @@ impl LocalQueue {
         // What is no release of it changes nothing any more.
         _ = self.take_unheard(number, u64::MAX);
         let Some(number) = self.forget_connection(number) else { return };
-        // Who ends closes its connections first, a moment before its end is seen.
+        // A process that ends closes its connections a moment before its end is seen.
         if self.ended(number) {
             return;
         }

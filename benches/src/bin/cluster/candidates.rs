@@ -1,4 +1,4 @@
-//! Who is measured in which row, and how much it gets to do.
+//! The candidates of each row, and how much work each of them gets.
 //!
 //! A candidate has a load that takes it a second or so: the slow ones get fewer tasks. `quick` is a tenth of that.
 

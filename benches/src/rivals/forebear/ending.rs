@@ -68,7 +68,7 @@ pub(super) fn cancel_all(suspended: u64, queued: u64) -> Run {
             assert!(matches!(ended, Err(WaitError::Cancelled)));
         })
     };
-    // Who waits would be demand, for which it would be spared.
+    // A wait would be demand, and the cancel would spare the request.
     parent.watch().expect_err("it is cancelled");
     open.store(1, Release);
     gate.wait().expect("nobody cancels the gate");
@@ -167,7 +167,7 @@ pub(super) fn cancel_at(n: u64, stand: Stand) -> Run {
             assert!(matches!(ended, Err(WaitError::Cancelled)));
         })
     };
-    // Who waits would be demand, for which it would be spared.
+    // A wait would be demand, and the cancel would spare the request.
     parent.watch().expect_err("it is cancelled");
     standing.open.store(true, Release);
     holder.wait().expect("nobody cancels the holder");

@@ -105,7 +105,7 @@ pub(super) fn ask_all(shared: &Arc<Shared>) -> Vec<Option<WorkerAnswer>> {
     let end = time::now() + PATIENCE;
     while !inquiry.is_complete() {
         if let Some(own) = own {
-            // Who asks may be asked at the same time.
+            // Another thread may be making a dump, and wait for this worker's answer.
             own.answer_dumps();
         }
         if time::now() >= end && !inquiry.stop() {

@@ -273,7 +273,7 @@ pub(super) fn thread_infos(threads: Vec<Blocked>) -> Vec<ThreadInfo> {
     infos
 }
 
-/// Who holds something, and was not seen among the runtime's own: the context was named by a lock, and may be gone.
+/// The holder of a lock that was not seen among the runtime's own requests and threads. The lock has named this context, which may be gone.
 pub(super) fn stranger(holder: NonNull<Context>) -> Option<Party> {
     let mut party = None;
     foreign_stacks::with_holder(None, holder, |stack| {

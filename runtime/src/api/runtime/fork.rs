@@ -7,9 +7,9 @@
 //!
 //! # In a request
 //!
-//! Who forks inside a request goes on, in the child, on a worker's thread, as the only worker. It can make and run requests,
-//! but has nobody to wait for. What it can count on is what a program with threads can count on anyway: to `exec` or to
-//! `_exit`. When the worker has nothing to do, so that it would sleep for ever, it ends the child by name.
+//! A request that forks continues, in the child, on a worker's thread, which is the child's only worker. It can make and run requests,
+//! but no other thread can end anything that it waits for. Like any forked program that had threads, it can count on `exec` and
+//! `_exit`. When the worker has nothing left to do, it would sleep for ever: it ends the child with a message.
 //!
 //! # Locks
 //!
@@ -94,7 +94,7 @@ unsafe extern "C" fn in_child() {
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        // SAFETY: the handlers take locks that nobody holds while he waits for the forking thread, and allocate nothing in
+        // SAFETY: the handlers take locks that no thread holds while it waits for the forking thread, and allocate nothing in
         // the child.
         let failed = unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
         // Refused for want of memory only; then a child that uses a runtime hangs, as it would have without.

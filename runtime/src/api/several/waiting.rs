@@ -97,7 +97,7 @@ impl<T> RequestSet<T> {
         cause
     }
 
-    /// Who waits by `fiber` is listed with those who wait from outside, if it is one of them.
+    /// Registers the waiter on `fiber` with the waiters from outside, if it is one of them.
     pub(super) fn enter_from_outside(&self, fiber: &Fiber) -> bool {
         let inside = fiber.worker_record().is_some_and(|worker| self.of.is_only(worker.shared()));
         if inside {

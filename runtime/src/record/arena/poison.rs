@@ -1,7 +1,7 @@
 //! AddressSanitizer's view of free cells: they belong to nobody.
 //!
 //! Cells of the free lists never go back to the allocator one by one, so without this who uses a header after its end would find memory there
-//! as if all were well. What ends while somebody looks for laggards may be read by him ([`crate::record::reclaim`]); it is left as it is.
+//! as if all were well. A reader of laggards may read what ends meanwhile ([`crate::record::reclaim`]), so that is left as it is.
 
 #[cfg(feature = "sanitizer")]
 mod asan {

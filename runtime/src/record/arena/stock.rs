@@ -24,7 +24,7 @@
 //!
 //! # Who may still look
 //!
-//! Who names laggards reads requests that may end under his eyes, and counts on their cells to stay what they are. A cell is another class's only
+//! A thread that names laggards reads requests that may end meanwhile, and relies on their cells keeping their class. A cell is another class's only
 //! when its whole chunk was gathered, and nothing is gathered while anybody looks (GV1, [`crate::record::reclaim`]). A look that begins afterwards
 //! finds no request whose cell was free before.
 //!
@@ -251,7 +251,7 @@ impl Stock {
             self.in_use.fetch_sub(full.len(), Ordering::Relaxed);
             state.free.extend(full);
         }
-        // Who finds nothing then says that he does not watch any more.
+        // A worker that finds nothing then announces that it no longer watches.
         Duration::ZERO
     }
 

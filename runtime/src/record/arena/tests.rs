@@ -373,7 +373,7 @@ fn who_gives_wakes_a_worker_only_if_nobody_watches() {
     assert!(!stock.wants_a_watcher(), "somebody has been woken");
     mark(&stock, begin);
     gather(&stock, begin + LOOK);
-    assert!(!stock.is_to_be_looked_at(), "who asks this says that he watches no more");
+    assert!(!stock.is_to_be_looked_at(), "a caller that gets true no longer watches");
     stock.give(CLASS, [batch(&cells_of(&stock, 20))]);
     assert!(stock.wants_a_watcher());
 }

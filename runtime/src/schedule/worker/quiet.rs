@@ -53,7 +53,7 @@ impl Worker {
         self.has_coroutines_to_retire() || self.arena().has_spare_cells()
     }
 
-    /// Who is driven gives all of them back with its seat.
+    /// A worker without a thread returns all its coroutines with its seat, so it has none to retire.
     fn has_coroutines_to_retire(&self) -> bool {
         self.driver.is_none() && self.has_spare_coroutines()
     }

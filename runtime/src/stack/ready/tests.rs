@@ -208,7 +208,7 @@ fn who_goes_first_is_one_order_for_roots_relatives_own_roots_and_stacks_without_
     }
 }
 
-/// Who yields does not say what runs on it, and what it said before is of a request that may be gone.
+/// A fiber that yields does not store what runs on it, and what it stored before is of a request that may be gone.
 #[test]
 fn a_yielder_that_is_raised_stands_by_what_runs_on_it() {
     let request = Runtime::builder().workers(1).build().unwrap().enter(|| Request::new(|| ()));

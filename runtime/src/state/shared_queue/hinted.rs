@@ -6,8 +6,8 @@
 //! * **place**: what the age of an entry is worth in the shared queue: its key, and when it came. A place belongs to a group.
 //! * **member**: an entry of a group, by its hint and when it came.
 //!
-//! A group has as many places as members. The shared queue goes by places, so a hint neither brings a group forward nor holds it back. Who takes the
-//! group's best place takes its first member, whichever entry the place came with. So to change a hint is to move a member among members, and no
+//! A group has as many places as members. The shared queue goes by places, so a hint neither brings a group forward nor holds it back. The worker that takes
+//! the group's best place takes its first member, whichever entry the place came with. So to change a hint is to move a member among members, and no
 //! place moves.
 //!
 //! # Invariants

@@ -48,8 +48,8 @@ impl Word {
     }
 
     /// Held to queued, and `marks`: [`PRIVATE`] if the entry that is pushed next goes to the admitting worker's own list,
-    /// else 0. The pool's link is that entry's. Who has the lock may be about to read what goes when the request is claimed
-    /// ([`crate::state::open`]), so this waits until the lock has been given back. False: a stale entry, cancelled while it was held; the caller releases the link.
+    /// else 0. The pool's link is that entry's. The holder of the lock may be about to read what is freed when the request is claimed
+    /// ([`crate::state::open`]), so this waits until the lock is released. False: a stale entry, cancelled while it was held; the caller releases the link.
     pub fn admit(&self, marks: u64) -> bool {
         mutant!("admit_by_store", {
             let b = self.load();

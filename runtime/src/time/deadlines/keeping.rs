@@ -1,4 +1,4 @@
-//! Who keeps the time: the timer thread, and workers for what is their own. See [`super`] for who does what, and when.
+//! The two keepers of time: the timer thread, and each worker for its own entries. The head of [`super`] says which does what, and when.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

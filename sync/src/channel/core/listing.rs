@@ -8,7 +8,7 @@
 //! Then that look is in vain, but that one refuses it and is out, so it is found no second time. The select itself does not count:
 //! nobody hands anything to itself.
 //!
-//! Who leaves takes its place out, whatever has ended the wait. The slot tells whether this was the arm that was served.
+//! A waiter that leaves takes its place out, whatever has ended the wait. The slot tells whether this was the arm that was served.
 
 use std::cell::Cell;
 

@@ -1,8 +1,8 @@
 //! A server on a thread of its own, and the handle by which it is stopped.
 //!
-//! The thread sleeps in its queue, or after a failed turn in a pause. Who stops it sets a flag under the lock, tells the pause, and wakes the
-//! queue; both look at the flag before they sleep, the queue by the token that its waker leaves. A clock that jumps wakes the queue in
-//! the same way: the subscription stands before the thread reads the clock for the first time, so no jump is missed.
+//! The thread sleeps in its queue, or after a failed turn in a pause. A caller of `stop` sets a flag under the lock, notifies the pause, and wakes
+//! the queue. Both check before they sleep: the pause reads the flag, the queue the token that its waker leaves. A clock that jumps wakes the queue
+//! in the same way. The thread subscribes to the clock before it first reads it, so it misses no jump.
 //!
 //! Nobody waits in a destructor: dropping the handle asks the thread to stop.
 

@@ -1,4 +1,4 @@
-//! Who is let in, and by what proof a process is watched.
+//! Which clients the server admits, and by what proof it watches a process.
 //!
 //! # The proof
 //!
@@ -13,9 +13,9 @@
 //! (If D has ended it is watched all the same, since nothing can be sent to it any more: what was said is counted, and then it leaves.)
 //!
 //! A number is not given to another process before its owner has ended and its status was taken. So D had the number P from 2 to 5,
-//! and within that time P has sent the message: the sender *is* D. Who had connected, who else holds the connection (a child inherits
-//! it), and which numbers have gone round meanwhile does not matter. Every later message must bear P as well; what another process
-//! says on the connection is refused.
+//! and within that time P has sent the message: the sender *is* D. It does not matter which process connected, which others hold the
+//! connection (a child inherits it), and which numbers were used again meanwhile. Every later message must bear P as well; the server refuses
+//! messages of another process on the connection.
 //!
 //! A second connection of P, while a watched process of that number has not ended, is that process's: it takes the place of D.
 
@@ -44,7 +44,7 @@ const ACCEPTS: usize = 16;
 /// After descriptors have run out, nobody is let in for this long.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
-/// Who is let in, and the file for what it cannot send.
+/// A client that is admitted, and the file for what it cannot send.
 type Admitted = (LocalWorker, Option<Backlog>);
 
 /// Welcomes a client; with this file if it can be sent. Whether it was.

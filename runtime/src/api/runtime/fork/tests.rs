@@ -16,7 +16,7 @@ use crate::{Request, Runtime, scope};
 
 /// A child that hangs is killed by this.
 const SECONDS: u32 = 60;
-/// How long a lock is held while somebody else is to fork: if he comes later nothing is tested, and nothing fails.
+/// How long a lock is held while another thread forks. If that thread is later than this, nothing is tested, and nothing fails.
 const HELD: Duration = Duration::from_millis(100);
 
 /// Forks. Whether `child`, which runs in the new process, has answered true; and not if it hangs.

@@ -67,7 +67,7 @@ pub(crate) fn settle_stuck(seats: &[Seat], host: &Fiber) -> bool {
         });
     }
     if !all_wait {
-        // Somebody elsewhere has woken it, by a survey of his perhaps, and it has not come here yet.
+        // Another thread has woken it, perhaps by a survey, and it has not arrived here yet.
         return false;
     }
     // The innermost first; the host began before all that it drives.
