@@ -192,7 +192,7 @@ impl Interval {
         Ok(self.ticked(late?))
     }
 
-    /// The tick that is next has come, so late that it was missed if a time is given, which it is now. Answers when it was due.
+    /// The next tick is due. `Some(now)` if it is late enough to count as missed. Returns when it was due.
     fn ticked(&mut self, late: Option<Instant>) -> Instant {
         let Some(at) = self.at else { unreachable!("a tick that never is") };
         self.at = match late {

@@ -1,9 +1,9 @@
-//! What the owner of a context does for it.
+//! The functions that a context's owner provides for it.
 //!
-//! Each context has one table. All its functions are unsafe to call: the caller promises that the context has this very table, since a function takes it
-//! for the kind of context that it was written for; and where a field says *on the context's own stack*, that the caller is the code that runs there. `unpark` and
-//! `ready` are for any thread, by C1. A function that reads the context of another stack (`name`, `in_request`, `word`) is called while that stack's
-//! wait is held, or under the lock of the list in which it stands.
+//! Each context has one table. All its functions are unsafe to call. The caller promises that the context has this very table, since each function
+//! assumes the kind of context that it was written for. Where a field says *on the context's own stack*, the caller also promises that it runs on that
+//! stack. Any thread may call `unpark` and `ready` (C1). A function that reads the context of another stack (`name`, `in_request`, `word`) is called
+//! while that stack's wait is held, or under the lock of the list in which it stands.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use crate::shim::atomic::AtomicU64;
 /// Calls back with a name, which need not outlive the call.
 pub type NameFn = unsafe fn(&Context, &mut dyn FnMut(&str));
 
-/// What the owner of a context does for it. One static table per kind of owner.
+/// The functions that a context's owner provides for it. One static table per kind of owner.
 ///
 /// # Who implements it
 ///
@@ -39,70 +39,69 @@ pub type NameFn = unsafe fn(&Context, &mut dyn FnMut(&str));
 /// | `turn` | counted by the worker, so that a seed replays it | as any other thread | counted by the thread |
 #[derive(Clone, Copy)]
 pub struct Table {
-    /// Called by [`Context::park`] on the context's own stack, which has something to wait for. A coroutine's owner
-    /// answers whom to switch to, or `None` if the context may go on after all; a foreign thread blocks here.
+    /// Called by [`Context::park`] on the context's own stack, before it suspends. The owner of a coroutine returns the context to
+    /// switch to, or `None` if the wait is already settled. A foreign thread blocks in this call.
     pub prepare: unsafe fn(&Context, Option<Instant>) -> Option<NonNull<Context>>,
-    /// Called right after the context was entered again.
+    /// Called right after the context is entered again.
     pub finish: unsafe fn(&Context),
-    /// Settles the wait and makes the context runnable, or refuses. Called by anybody.
+    /// Settles the wait and makes the context runnable; false if the ticket is old or the wait is settled. For any thread.
     pub unpark: unsafe fn(NonNull<Context>, Ticket, Cause) -> bool,
     /// Ends a wait that was chosen ([`Context::choose`]), and makes the context runnable. Called by the thread that has chosen it.
     pub ready: unsafe fn(NonNull<Context>, Ticket),
     /// Whether a request runs on this context right now.
     pub in_request: unsafe fn(&Context) -> bool,
-    /// Which request holds what is taken here by a lock that its holder may take again: its address, which is compared and not followed; 0
+    /// The identity of the calling request, for locks that their holder may take again: its address, which is compared and never followed; 0
     /// outside any request. On the context's own stack.
     pub requester: unsafe fn(&Context) -> usize,
     /// The number of that request; 0 outside any request. On the context's own stack.
     pub request_number: unsafe fn(&Context) -> u64,
-    /// The root key of the most urgent that runs on this context, or waits for it; smaller goes first.
+    /// The smallest root key of the requests that run on this context or wait for it; smaller goes first.
     pub urgency: unsafe fn(&Context) -> u64,
     /// The word of the request on top, which a cancel marks; null outside any request.
     pub word: unsafe fn(&Context) -> *const AtomicU64,
     /// The name of what runs on this context right now.
     pub name: NameFn,
-    /// Whether the request on top was cancelled and may be told so. On the context's own stack.
+    /// Whether the request on top is cancelled, and not in a shielded region. On the context's own stack.
     pub is_cancelled: unsafe fn(&Context) -> bool,
-    /// A wait for what has this name is about to begin inside a region that must not suspend: panics. On the context's own stack.
+    /// Panics if the context is in a region that must not suspend; the caller is about to wait for what has this name. On the context's own stack.
     pub refuse_wait: unsafe fn(&Context, &str),
-    /// The time on the clock that limits go by. On the context's own stack.
+    /// The time on the clock that measures time limits. On the context's own stack.
     pub now: unsafe fn(&Context) -> Instant,
-    /// The time after so long on that clock, or very soon after that; `None` if it is too far off to be told. On the context's own stack.
+    /// The time on that clock after this duration, or very soon after; `None` if an `Instant` cannot express it. On the context's own stack.
     pub deadline: unsafe fn(&Context, Duration) -> Option<Instant>,
-    /// Sees to it that the wait which the ticket names ends with [`Cause::TimedOut`] at that time, or at once if it is past,
-    /// unless it ends otherwise. On the context's own stack.
+    /// Arms a time limit: at that time, or at once if it has passed, settles the wait under the ticket with [`Cause::TimedOut`] unless it is
+    /// already settled. On the context's own stack.
     pub arm: unsafe fn(&Context, Ticket, Instant) -> Alarm,
-    /// Takes an alarm back. When it returns no timer touches the context. On the context's own stack.
+    /// Disarms it. After this returns no timer touches the context. On the context's own stack.
     pub disarm: unsafe fn(&Context, Alarm),
-    /// The context waits, under the ticket, for something that another context holds, and its node stands in the list there. The
-    /// holder becomes as urgent; and if the wait has no limit, and closes a cycle, the cycle is answered: the wait is settled
-    /// then, and is not parked. On the context's own stack.
+    /// The context waits, under the ticket, for something that another context holds, and its node is in the list there. Raises the
+    /// holder to the waiter's urgency. If the wait has no limit and closes a cycle, settles the wait and returns the cycle; the context
+    /// then does not park. On the context's own stack.
     pub wait_for_owner: unsafe fn(&Context, Ticket, &OwnerWait, limited: bool) -> Option<Cycle>,
-    /// The cycle for which the wait under the ticket was ended with [`Cause::Circular`]. On the context's own stack, once.
+    /// The cycle for which the wait under the ticket was settled with [`Cause::Circular`]. Called once, on the context's own stack.
     pub take_cycle: unsafe fn(&Context, Ticket) -> Option<Cycle>,
-    /// It has given back what others wait for, and is only as urgent as its requests. On the context's own stack.
+    /// The context has released what others wait for: lowers its urgency to that of its own requests. On the context's own stack.
     pub gave_back: unsafe fn(&Context),
-    /// Whether the context, which a lock has named for its holder, is of the thread that calls, so that it cannot go on before this one
+    /// Whether `holder`, which a lock names as its holder, belongs to the calling thread, so that it cannot run before this context
     /// waits. False if that is not known. On the context's own stack.
     pub shares_thread: unsafe fn(&Context, holder: NonNull<Context>) -> bool,
-    /// Lets others go first: answers whom to switch to, the context being listed to be entered again; `None` if there is nobody, or the context
-    /// cannot be left. On the context's own stack, outside of any wait.
+    /// Yields to another context: queues the caller to be entered again, and returns the context to switch to. `None` if there is none, or the
+    /// caller may not suspend. On the context's own stack, outside any wait.
     pub give_way: unsafe fn(&Context) -> Option<NonNull<Context>>,
-    /// Whether nothing else could run on this thread now, as far as it knows, so that a look for what is held elsewhere delays nobody. A hint. On the
-    /// context's own stack.
+    /// Whether this thread has nothing else to run, as far as it knows, so that polling a lock that another thread holds delays no other work. A hint.
+    /// On the context's own stack.
     pub is_alone: unsafe fn(&Context) -> bool,
-    /// A number that differs from one call to the next, for choices that should not always fall out the same. On the context's own
-    /// stack.
+    /// A number that differs from one call to the next, to vary arbitrary choices. On the context's own stack.
     pub turn: unsafe fn(&Context) -> u64,
 }
 
-/// What it takes to disarm a time-out.
+/// What [`Table::disarm`] needs.
 #[derive(Debug)]
-#[must_use = "what nobody disarms may go off when its context has gone"]
+#[must_use = "an alarm that is not disarmed may fire after its context is gone"]
 pub struct Alarm {
-    /// The owner's name for it; 0: there is no entry anywhere.
+    /// The owner's number of the entry; 0 if there is no entry.
     pub number: u64,
-    /// The thread is to block until then at most, and to end the wait by itself.
+    /// The time until which the thread blocks at most; it then ends the wait itself.
     pub own: Option<Instant>,
 }
 

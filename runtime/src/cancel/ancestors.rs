@@ -1,6 +1,6 @@
-//! A cancel of an ancestor, and what it means for a request that it reaches late: one that is submitted or started after the cancel.
+//! A cancel of an ancestor that reaches a request late: the request is submitted or started after the cancel.
 //!
-//! The ancestors that are over pass a cancel through; the walk along them is [`crate::state::ancestor_walk`]'s.
+//! Ancestors that are over pass a cancel on. [`crate::state::ancestor_walk`] walks along them.
 
 use forebear_context::error::CancelReason;
 

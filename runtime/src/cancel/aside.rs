@@ -1,11 +1,11 @@
-//! What a spreading has claimed and may not end where it stands: who gets it.
+//! Where requests go that a spreading has claimed and may not end on the spot.
 //!
-//! | the runtime has | what was claimed goes to |
+//! | the runtime has | the claimed requests go to |
 //! |---|---|
-//! | workers, and the spreading is one's own | the loop of that worker (`schedule/worker/marks.rs`) |
-//! | workers, and another thread spreads | the worker that accepts it as a message |
+//! | workers, and the spreading runs on one of them | the loop of that worker (`schedule/worker/marks.rs`) |
+//! | workers, and another thread spreads | the worker that accepts them as messages |
 //! | no threads of its own | the next thread that drives the runtime |
-//! | neither any more | this thread, when it is outside of its wait |
+//! | neither any more | this thread, once it is outside its wait |
 
 use std::ptr::NonNull;
 

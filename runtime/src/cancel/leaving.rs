@@ -1,19 +1,19 @@
-//! A waiter leaves its target before the target is over: by a time-out, or since the waiter is cancelled, which then asks the target.
+//! A waiter leaves its target before the target is over: its time limit has passed, or the waiter is cancelled and asks the target to cancel.
 //!
-//! | function | who leaves | what is left to do |
+//! | function | the leaver | who carries out the rest |
 //! |---|---|---|
-//! | [`leave`] | the waiter on a stack | carried out here |
-//! | [`withdraw`] | a listener, which belongs to no stack | the caller's |
-//! | [`leave_declared`] | the edge of a dependent that ends or starts early | the caller's; and whether the edge was the last |
-//! | [`mark_for_waiter`] | a waiter that has submitted its target and does not begin to wait | the caller's |
+//! | [`leave`] | the waiter on a stack | this function |
+//! | [`withdraw`] | a listener, which belongs to no stack | the caller |
+//! | [`leave_declared`] | the edge of a dependent that ends or starts early | the caller, which also learns whether the edge was the last |
+//! | [`mark_for_waiter`] | a waiter that has submitted its target and does not begin to wait | the caller |
 //!
 //! # The race
 //!
-//! *Leaving against the end of the target.* The waiter takes its node out of the list under the lock bit of the target's word; the finisher takes
-//! the whole list with its terminal exchange, after which that lock cannot be taken (W3). So the leaver finds its node listed, or is told that the target is over.
-//! In that case the finisher still touches the node, and [`leave`] waits until it has let go of it.
+//! *Leaving against the end of the target.* The waiter takes its node out of the list under the lock bit of the target's word. The finisher takes
+//! the whole list with its terminal exchange; after that no thread gets the lock (W3). So the leaver either finds its node listed, or finds the target terminal.
+//! In the second case the finisher still touches the node, and [`leave`] waits until the finisher has released it.
 //!
-//! What needs memory (the side block, for the reason) is made before the lock is taken.
+//! The side block, which stores the reason, is allocated before the lock is taken.
 
 use std::ptr::{self, NonNull};
 

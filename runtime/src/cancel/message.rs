@@ -1,20 +1,20 @@
-//! Messages: what is left for the owner of an arena to do about requests that ran, or were made, there.
+//! Messages: work for the owner of an arena, about requests that ran or were made there.
 //!
-//! Families belong to one thread (N1), so a cancel that comes from elsewhere is carried on by a message to the thread that
-//! has them. A worker learns of one by its attention word, and is woken if it sleeps. A foreign thread that runs a request looks
-//! before it blocks, and is nudged if it blocks already: it looks, and blocks again if its wait goes on. It looks for the
-//! last time when the request is over; a later canceller finds nobody, and goes on from the request itself
-//! ([`crate::record::children`], N1). So it is with a worker that has gone because the runtime ends: others may still have requests
-//! whose families are its. The hand-over itself is in [`crate::state::owner_mailbox`].
+//! Lists of children belong to one thread (N1). So a canceller on another thread sends a message to the owner, which carries the cancel on. A
+//! worker learns of a message by its attention word, and is woken if it sleeps. A foreign thread that runs a request reads its messages before it
+//! blocks. If it blocks already, it is woken, reads them, and blocks again if its wait is not settled. It reads them for the
+//! last time when the request is over. A later canceller finds the arena without an owner, and carries the cancel on itself
+//! ([`crate::record::children`], N1). The same holds for a worker that has left because the runtime ends: other threads may still have requests
+//! whose children are listed with it. [`crate::state::owner_mailbox`] has the hand-over itself.
 //!
 //! # Invariants
 //!
-//! * **O1** A message has a link of its request, or is the only one that still knows its header: then both counts are 0, and its
-//!   receiver, the worker or (if no thread reads it) its maker, ends the header. It touches nothing of the header before by the count of another.
-//! * **O2** `runs` names the context of the thread that owns the arena, while that runs a request there. Its owner takes it
-//!   back under the lock.
-//! * **O3** A worker goes with no message left, and from then on none is taken; what came before the runtime was over and is
-//!   found when it is closed is worked off by the closing thread.
+//! * **O1** A message has a link of its request, or is the only one that still knows its header. In the second case both counts are 0, and the
+//!   receiver ends the header: the worker, or the sender if no thread reads the message. Until then the receiver touches only what another count protects.
+//! * **O2** `runs` names the context of the thread that owns the arena, while that thread runs a request there. The owner clears it
+//!   under the lock.
+//! * **O3** A worker leaves when its mailbox is empty, and the mailbox takes no message from then on. The thread that closes the arena works off the
+//!   messages that came before the runtime was over.
 
 use crate::record::arena::Arena;
 use crate::record::header::Header;

@@ -1,33 +1,33 @@
-//! Cancellation: who is asked, who is spared, and how a mark becomes an end.
+//! Cancellation: which requests a cancel reaches, which it spares, and how a mark becomes an end.
 //!
 //! # Steps
 //!
-//! 1. A *mark* is set in the word, by [`cancel`] (which honours demand) or [`abort`] (which does not). Mark and claim are one
-//!    exchange: what had not started belongs to the canceller, who *ends* it.
-//! 2. What had started has the mark *delivered* on the thread that it runs on: a stack that waits in it goes on at once and
-//!    is refused, whom it lent its stack to is asked in turn, and from now on what it makes is born cancelled.
-//! 3. From there it *spreads*, as by `cancel`, to the request's children, by a loop. Those that started on this thread are
-//!    delivered in the same loop, others by a message to theirs ([`crate::cancel::message`]).
-//! 4. What a cancelled request waited for is asked when the waiter leaves: by the waiter itself ([`crate::schedule::wait`]). So is what it has
-//!    submitted to wait for, and came to wait for no more.
+//! 1. *Mark.* [`cancel`], which honours demand, or [`abort`], which does not, sets a *mark* in the request's word. One exchange both marks and
+//!    claims: an unstarted request then belongs to the canceller, which *ends* it.
+//! 2. *Deliver.* If the request is running, its own thread *delivers* the mark. A pending wait returns `Cancelled` at once. The request that runs on
+//!    a lent stack is asked to cancel too. Children that are made from now on start out cancelled.
+//! 3. *Spread.* That thread then asks the request's children, as `cancel` does, in a loop. It delivers the marks of those that started on the same
+//!    thread in the same loop. For the others it sends messages to their threads ([`crate::cancel::message`]).
+//! 4. *Leave.* A cancelled waiter, as it leaves its wait, asks its target to cancel ([`crate::schedule::wait`]). It also asks a request that it has
+//!    submitted and had not yet begun to wait for.
 //!
 //! # Demand
 //!
-//! A request is spared while somebody who wants it waits: a foreign thread, or a request that is not cancelled (or is in a
-//! shielded region), does not descend from it, and does not merely watch. The one that lent it a stack waits too. Who is
-//! spared remembers: the last such waiter that leaves makes up for it.
+//! A request is spared while it has *demand*: a waiter that is a foreign thread, or a request that is not cancelled or is in a shielded region.
+//! A waiter does not count if it descends from the target, or only watches. A request that lends its stack to the target waits too. The target remembers a
+//! cancel that was vetoed; when the last waiter that counts leaves, the request is cancelled.
 //!
-//! # Who is found
+//! # Where children are found
 //!
-//! The children of a request are its worker's to find: those it has in its private queue end with the parent's last, mostly in one piece
-//! ([`last_below`](crate::record::private_queue::PrivateQueue::last_below)); others stand in the list of children ([`crate::record::children`]) or run on the stack that is current, which
-//! is settled into the lists first. A request that is over passes the cancel through to its children. What was made and not
+//! The worker of a request finds its children. Those in its private queue are found from the back, mostly side by side
+//! ([`last_below`](crate::record::private_queue::PrivateQueue::last_below)). The others stand in the list of children ([`crate::record::children`]), or run on the current stack, which
+//! is first settled into the lists. A request that is over passes the cancel on to its children. A request that was made and not
 //! submitted is asked when it is submitted ([`is_orphaned_by_cancel`]).
 //!
 //! # What runs where
 //!
-//! A worker may learn of a cancel in the middle of leaving a stack, when no user code may run. So what it has claimed in
-//! spreading it puts aside, and its loop ends it: drops the callable, calls back, goes terminal.
+//! A worker may receive a cancel while it leaves a stack, when no user code may run. So it puts aside the requests that it claims while it
+//! spreads. Its loop ends them later: it drops the callable, runs the callbacks, and makes the word terminal.
 
 use std::ptr::{self, NonNull};
 

@@ -1,26 +1,25 @@
-//! A request that learns of a cancel from the end of its target, before its own mark has come.
+//! A request that learns of a cancel from the end of its target, before its own mark arrives.
 //!
-//! A cancel sets one mark after the other, and each is delivered by a message to the worker in question. Meanwhile a target that is
-//! already cancelled may end, and its waiter be told so: that the target was cancelled *because its parent was*. If the waiter
-//! belongs to the same family it is to be cancelled, too, and would be in any other order of these steps. So it must neither be
-//! told that its target was cancelled by others, nor fail by it.
+//! A canceller sets one mark after the other, and a message to the worker delivers each. Meanwhile a cancelled target may end, and its waiter learn
+//! that the target was cancelled *because its parent was*. If the waiter descends from the same cancelled request, it is to be cancelled too, and
+//! would be in any other order of these steps. So the waiter must not get the error that others have cancelled its target, and must not fail by it.
 //!
-//! # What is looked at
+//! # What is read
 //!
-//! 1. *The waiter's own mark*, in its word. [`refuses`](super::refuses) looks at the worker's attention first, which is raised
-//!    after the mark is set: for a wait that answers with a value this is early enough, for one that answers with the end of a
-//!    target that was cancelled *after* the waiter it is not.
-//! 2. *The ancestors' marks*, by [`ancestor_walk::draw_down`], from the lowest request on the stack to the one on top: a lender that is
-//!    not marked yet is demand for the request that it lends its stack to.
-//! 3. What aborts many one by one: the end of the runtime, and of the scope that a request is a job of.
+//! 1. *The waiter's own mark*, in its word. [`refuses`](super::refuses) reads the worker's attention first, which the canceller raises
+//!    after it has set the mark. That is early enough for a wait that returns a value. It is not for a wait whose target was
+//!    cancelled *after* the waiter.
+//! 2. *The ancestors' marks*, by [`ancestor_walk::draw_down`], from the lowest request on the stack to the one on top. A lender that is
+//!    not marked yet would count as demand for the request that it lends its stack to.
+//! 3. What aborts many requests one by one: the end of the runtime, and the end of the scope whose job the request is.
 //!
-//! This is asked where a wait answers that its target has no value ([`is_told_of`]), and where a request ends by an error that
-//! says so ([`ends_with`]). Neither is on the way of a wait that answers with a value.
+//! [`is_told_of`] reads this where a wait finds that its target has no value, and [`ends_with`] where a request ends by an error that
+//! says so. A wait that returns a value reads none of it.
 //!
-//! # Who is spared
+//! # Which requests are spared
 //!
 //! While a request runs, the usual demand spares it. When it *ends* by such an error, a waiter that descends from the cancelled
-//! ancestor is no demand: the cancel is on its way to that waiter, too, and all that is left to decide is as what the request ends.
+//! ancestor is no demand. The cancel will reach that waiter too, and only the outcome of the request is left to decide.
 
 use std::ptr::{self, NonNull};
 

@@ -1,4 +1,4 @@
-//! How a scope is stopped: its jobs are aborted. When that is, says *Stopping* in the head of [`mod@crate::api::scope`].
+//! How a scope is stopped: its jobs are aborted. *Stopping* in the head of [`mod@crate::api::scope`] says when.
 
 use std::ptr::NonNull;
 use std::sync::PoisonError;

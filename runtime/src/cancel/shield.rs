@@ -1,8 +1,8 @@
-//! What a request knows of its own cancellation: whether it is cancelled, and regions in which that is held back.
+//! What a request knows of its own cancellation: whether it is cancelled, and regions in which a cancel is held back.
 //!
-//! A region is open while the word says `SHIELDED`; a mark that is set meanwhile is not delivered, which the exchange that
-//! sets it decides. The region's end delivers it. The outermost region of a request counts; a directly run request has a
-//! word of its own, and so has an arm that was taken elsewhere.
+//! A region is open while the word says `SHIELDED`. The exchange that sets a mark decides whether it falls into a region; such a mark is not
+//! delivered until the region ends, and the region's end delivers it. Of nested regions the outermost of a request counts. A request that runs on its
+//! waiter's stack has its own word, and so has an arm that another thread runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;

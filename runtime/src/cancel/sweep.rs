@@ -1,11 +1,10 @@
-//! Aborting everything, for a runtime that is shut down. The protocol stands in `api/runtime/finish.rs`.
+//! Aborting everything, for a runtime that is shut down. `api/runtime/finish.rs` has the protocol.
 //!
-//! A *sweep* aborts what the owner of one arena has, by himself: a worker its private queue, its shared queue and what stands on its
-//! coroutines; a foreign thread what it runs. It is done once, in one go.
+//! In a *sweep* the owner of an arena aborts what it has itself. A worker aborts its private queue, its shared queue and the requests on its
+//! coroutines; a foreign thread aborts the requests that it runs. Each owner sweeps once, in one go.
 //!
-//! *Sheltered* is what has a shielded region above it: a request in whose line some ancestor that is not over is in such a
-//! region. A sweep spares it, new work below it is taken on, and the end of the region, or of the request that was in it,
-//! aborts it after all.
+//! A request is *sheltered* if one of its ancestors that is not over is in a shielded region. A sweep spares it, and the runtime still accepts new work
+//! below it. The end of the region, or of the request that was in it, aborts them after all.
 
 use std::ptr::{self, NonNull};
 

@@ -1,21 +1,21 @@
-//! Ending requests that have not started, whose callables are dropped unrun.
+//! The end of requests that have not started: their callables are dropped and never run.
 //!
-//! A request that was never submitted may hold, in its callable, the last handle of another, and so on a million deep.
-//! The drop of such a callable is put off to the outermost drop on the same fiber, within the same request, which works
-//! them off in a loop. Only callables of unsubmitted requests are put off: they are `'static`, so it does no harm if
-//! they go a little later; a value may borrow.
+//! The callable of a request that was never submitted may hold the last handle of another such request, and so on a million deep.
+//! So the drop of such a callable is put off to the outermost drop on the same fiber, within the same request, which drops
+//! them in a loop. Only callables of unsubmitted requests are put off. They are `'static`, so a later drop does no harm;
+//! a value may borrow, so it is dropped at once.
 //!
-//! The outermost drop may be in the middle of a destructor that waits, perhaps for what was put off, or for what that does when it ends. So
-//! what a stack has put off is anybody's as soon as that stack waits: the loop of its worker takes it like what was put aside
-//! ([`DropQueue::take`], `schedule/worker/marks.rs`), and a foreign thread gives it away before it blocks ([`give_away_put_off`]). A destructor that waits
-//! for the request whose captures it belongs to would wait for itself: that is a cycle ([`is_ending_on`](crate::record::dropping::is_ending_on)).
+//! The outermost drop may be inside a destructor that waits: for a callable that was put off, or for what its drop brings about. So
+//! when the stack waits, any thread may take what it has put off. The loop of its worker takes it like other requests that were put aside
+//! ([`DropQueue::take`], `schedule/worker/marks.rs`). A foreign thread hands it over before it blocks ([`give_away_put_off`]). A destructor that waits
+//! for the request whose captures it drops would wait for itself: that is a cycle ([`is_ending_on`](crate::record::dropping::is_ending_on)).
 //!
 //! # Several that are cancelled together
 //!
-//! The captures of one may wait, in their destructor, for another of the same list. If the list were marked and ended one by one, that one might run
-//! until it is cancelled, or be held back by the pool that is about to release it, and the thread that would cancel it stands in the destructor.
-//! Nothing leads back to that thread, so no cycle would be named. So all are marked first ([`Marked`]). Then the marks of those that have started are
-//! delivered, and only then the others are ended.
+//! A destructor in the captures of one request may wait for another request of the same list. If the canceller marked and ended them one by one,
+//! that other request might never end: it runs until it is cancelled, or a pool that is about to release it holds it back. The thread that would
+//! cancel it waits in the destructor. No wait leads to that thread, so no cycle would be found. Therefore the canceller marks all of them first
+//! ([`Marked`]). Then it delivers the marks of those that have started, and only then it ends the others.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};

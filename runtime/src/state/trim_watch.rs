@@ -1,15 +1,15 @@
-//! Whether somebody will look what lies in the stock (`record/arena/stock.rs`), so that who puts something there need wake nobody.
+//! Whether some worker will return to the stock of spare memory (`record/arena/stock.rs`), so that a thread that puts memory there need wake none.
 //!
-//! A worker that looks *watches*: it sleeps with a limit, and looks again, until nothing is there. Then it watches no more, and sleeps for as
-//! long as nobody wakes it. Who gives something wakes a worker only if none watches; the one that he wakes counts as watching from then on.
+//! A worker that trims the stock *watches*: it sleeps with a limit and checks again, until the stock is empty. Then it stops watching, and sleeps
+//! without a limit. A thread that adds memory wakes a worker only if none watches; the worker that it wakes counts as watching from then on.
 //!
 //! # The race
 //!
-//! A worker finds nothing, something is given, he who gave it sees that the worker watches, and the worker goes to sleep. So a worker that
-//! has found nothing says first that it watches no more, and looks once again after that. All write the same word, each by an exchange:
-//! if he who gives comes first, the worker's exchange sees his, and with it what he has given; if he comes second he sees that
-//! nobody watches. Several workers may watch. The word then says only that one of them does, which is enough: each has looked again
-//! after its own exchange, and wakes in time if there was something.
+//! Lost wake-up: a worker finds the stock empty; another thread adds memory, finds `watching` set and wakes nobody; the worker then sleeps for
+//! ever. So a worker that has found nothing first clears the word, and then checks the stock once more. Both sides write the same word by an
+//! exchange. If the adding thread is first, the worker's exchange sees its write, and so the memory that it added. If it is second, it finds that
+//! no worker watches, and wakes one. Several workers may watch. The word says only that one of them does, which is enough: each has checked
+//! again after its own exchange, and wakes in time if the stock was not empty.
 
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::mutant;

@@ -1,17 +1,17 @@
-//! A thief's patience: stealing is only worth it when the stolen work lasts longer than the way.
+//! A thief's patience: stealing pays only if the stolen work lasts longer than the transfer.
 //!
-//! What is stolen costs both sides: the thief some 200 ns a request, for lines that another core has written, and its maker nearly as
-//! much, who shows it, and later defers what returns. A request that takes less is better run by its maker, and a maker that is
-//! asked for more as soon as the last was taken comes to nothing else.
+//! A theft costs both sides: the thief some 200 ns a request, for cache lines that another core has written, and the maker nearly as much, to
+//! publish the request and later to take its memory back. A shorter request is better run by its maker. A maker whose published requests
+//! are stolen as soon as they appear gets nothing else done.
 //!
-//! So a thief takes the time from each theft to its next search for work, which is what the stolen work was good for, and judges when a shared queue
-//! was emptied: of a tree the first that are shown are leaves, and the last are whole branches. If all of it lasted for less than
-//! [`WORTH_IT`], or for less than [`WORTH_IT_EACH`] a request, the thief *pauses*: it orders nothing for a while, which doubles up to 0.4 ms, and
-//! sleeps with a tick meanwhile, so no wake-up depends on its order. What is shown already it takes all the same.
+//! So a thief measures the time from each theft to its next search for work: that is how long the stolen work lasted. It judges when a shared queue
+//! is empty after a theft, since the first requests of a tree to be published are leaves, and the last are whole branches. If all stolen work took
+//! less than [`WORTH_IT`], or less than [`WORTH_IT_EACH`] a request, the thief *pauses*. In a pause it does not set the hungry bit of others. Pauses
+//! double up to 0.4 ms. The thief sleeps with a tick meanwhile, so no wake-up depends on its bit. It still takes what is already published.
 //!
-//! Of few nothing follows, as long as each batch is larger than the one before: makers begin with one and double it. Then the thief goes on
-//! ordering, in a pause too. Who makes one at a time and takes it back shows no more than one, ever: a thief that ordered the next with each theft would
-//! never pause. It alone reads the clock.
+//! A small batch proves nothing while each batch is larger than the one before: makers begin with one request and double. The thief then keeps
+//! setting the hungry bit, in a pause too. A maker that makes one request at a time and takes it back never publishes more than one; a thief that
+//! set the bit after each theft would never pause. Only the thief reads the clock.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
