@@ -27,6 +27,7 @@ pub fn for_another<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Whether the calling thread is inside [`for_another`].
+#[must_use]
 pub fn is_for_another() -> bool {
     CALLS.try_with(|calls| calls.get() != 0).unwrap_or(false)
 }

@@ -183,7 +183,7 @@ impl<T> Request<T> {
 
     /// Schedules the request, unless that has been done. Does not suspend.
     ///
-    /// If the runtime has ended, the request ends here, cancelled with [`CancelReason::Shutdown`].
+    /// If the runtime has ended, the request ends here, cancelled with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown).
     ///
     /// ```
     /// use forebear::Request;

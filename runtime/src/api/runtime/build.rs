@@ -171,7 +171,7 @@ impl RuntimeBuilder {
     }
 
     /// How many stacks there may be at once, suspended and kept ones together; at least two per worker. A wait that
-    /// would need one more is answered with a [`StackError`]. Without workers each thread that uses the runtime has a further one, on
+    /// would need one more is answered with a [`StackError`](forebear_context::error::StackError). Without workers each thread that uses the runtime has a further one, on
     /// which requests are ended that cannot have any; more of these while destructors wait there.
     ///
     /// ```
