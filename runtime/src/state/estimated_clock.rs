@@ -1,7 +1,7 @@
-//! What time it is, nearly: the beginning of a time-out, without a reading of the clock.
+//! An estimate of the current time: the start of a time-out, without a reading of the system's clock.
 //!
-//! A time-out says for how long, so its deadline takes the time; and the system's clock takes most of what a time-out costs that
-//! nobody comes to need. The processor's own counter, by which that clock goes, takes less than half.
+//! A time-out is a duration, so its deadline needs the current time. The system's clock takes most of what a time-out costs that
+//! never fires. The processor's own counter, from which that clock is made, takes less than half.
 //!
 //! # Vocabulary
 //!
@@ -9,26 +9,24 @@
 //! * **mark**: a reading of both: the ticks first, the clock after them.
 //! * **torn**: a mark whose two readings are too far from each other; it is not used.
 //! * **rate**: nanoseconds a tick, from two marks.
-//! * **span**: for so many ticks a mark serves; between a quarter and a half of a millisecond.
+//! * **span**: for how many ticks a mark serves; between a quarter and a half of a millisecond.
 //!
 //! # The promise
 //!
-//! The answer is not before now, so nothing that goes by it comes too early, and a microsecond or two after now at most.
+//! The estimate is never before the current time, so no time-out fires early. It is a microsecond or two late at most.
 //!
 //! # The argument
 //!
-//! The clock of a mark was read after its ticks. So what has passed since is at most the ticks since, times the true rate. The rate
-//! that is known is off by the tear of two marks that are a span apart ([`TORN`] of [`SPAN`], one in 2,048), and by what the system
-//! bends its clock by in order to correct it (one in 2,000, as much to either side). Both together are less than what is put on top:
+//! The clock of a mark is read after its ticks. So the time since then is at most the ticks since, times the true rate. The known rate
+//! is off by the tear of two marks that are a span apart ([`TORN`] of [`SPAN`], one in 2,048). It is also off by how much the system
+//! slews its clock to correct it (one in 2,000, to either side). Both together are less than what the estimate adds:
 //! one tick in 512.
 //!
-//! The system's clock goes by the same counter. So what befalls the counter (the thread is moved, the machine is halted, or goes on
-//! elsewhere) befalls the clock alike, and what is estimated from its ticks stays beside what the clock would say. Ticks that are
-//! before the mark, or more than a span after it, are not used.
+//! The system's clock is made from the same counter. What happens to the counter (the thread is moved, the machine is halted or
+//! migrated) happens to the clock alike, so the estimate stays beside the clock. Ticks before the mark, or more than a span after it, are not used.
 //!
-//! A clock that was found far off may be bent by more, up to a twelfth, until it is right. That is followed within a span; what is
-//! told in the one in which it begins may be early by as much of that: thirty microseconds.
-//!
+//! The system may slew a clock that is far off by more, up to a twelfth, until it is right. The estimate adapts within one span. In the first
+//! span of such a correction it may be early by up to thirty microseconds.
 //! # Where it is used
 //!
 //! For runtimes on the system's clock, on x86-64 under Linux, where the kernel's own clock goes by the counter: it does so only where

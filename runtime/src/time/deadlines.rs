@@ -1,76 +1,77 @@
-//! Deadlines: what is to happen when a time has come. One [`Deadlines`] per runtime, on the runtime's clock.
+//! Deadlines: what is to happen at a given time. One [`Deadlines`] per runtime, on the runtime's clock.
 //!
 //! # Vocabulary
 //!
-//! * **entry**: an instant and what is due then: a wait to be ended with [`TimedOut`](forebear_context::context::Cause::TimedOut), or a request to be aborted, since its own
-//!   deadline has come or a timer of its has expired ([`crate::api::expiry`]).
+//! * **entry**: an instant and what is due then. Either a wait is ended with [`TimedOut`](forebear_context::context::Cause::TimedOut), or a request is aborted, since its own
+//!   deadline has passed or one of its timers has expired ([`crate::api::expiry`]).
 //! * **arm**, **disarm**: to put an entry in, to take it back.
-//! * **fire**: to take what is due out and do it. Never runs user code.
-//! * **timer thread**: who fires.
-//! * **shards**: where entries are ([`crate::state::alarms`]): a timing wheel for each worker's waits, one for the deadlines of requests that the
-//!   worker makes, and one for whatever else
-//!   comes (a coroutine that waits by the clock of another runtime than its own, too), each behind a lock of its own; a single one if the clock jumps. What is due at one instant in one shard comes out in order
-//!   of arming. Arming and disarming take the same time however many are armed.
+//! * **fire**: to take out what is due, and do it. Never runs user code.
+//! * **timer thread**: the thread that fires.
+//! * **shards**: where entries are ([`crate::state::alarms`]), each behind a lock of its own. Each worker has a timing wheel for its waits, and one for
+//!   the deadlines of requests that it makes. One wheel has all other entries, such as those of a coroutine that waits by the clock of another
+//!   runtime. A runtime whose clock jumps has a single shard. Entries of one shard that are due at one instant come out in order of arming. Arming and
+//!   disarming take the same time however many are armed.
 //!
-//! # Who keeps the time
+//! # Which thread keeps the time
 //!
 //! | clock | of a coroutine's wait | of a request | of a foreign thread's wait |
 //! |---|---|---|---|
-//! | the system's | its worker (`schedule/worker/alarm.rs`), and the timer thread if that does not come to it | the timer thread | that thread, which blocks no longer than that |
+//! | the system's | its worker (`schedule/worker/alarm.rs`), and the timer thread if the worker is late | the timer thread | that thread, which blocks until then at most |
 //! | a user's that moves by itself | the timer thread | the same | the same |
 //! | a user's that stands still between jumps | the thread that moves it, before the move returns | the same | the same |
 //!
-//! A coroutine's alarm stays in its worker's wheel when it is taken back, for the coroutine's next wait ([`crate::state::alarms`]); it goes when the coroutine is
-//! dismantled.
+//! When a coroutine's alarm is disarmed, its entry stays in the worker's wheel for the coroutine's next wait ([`crate::state::alarms`]). It is removed
+//! when the coroutine is dismantled.
 //!
-//! The deadline of a request that a worker makes lies in a wheel that the worker owns, since most such requests are over on that worker long before
-//! they are due. What is due there the timer thread fires without delay: the worker may be computing. The last entry that was taken back stays for
-//! the next request. A thread that takes back what another worker keeps pays for a fence of all threads, so a worker whose deadlines are often
-//! taken back by others arms them in the wheel for all.
+//! The deadline of a request that a worker makes lies in a wheel that the worker owns, since most such requests end on that worker long before
+//! they are due. The timer thread fires due entries of that wheel without delay, since the worker may be computing. The last entry that was disarmed stays
+//! for the next request. A thread that disarms an entry of another worker pays for a fence of all threads. So a worker whose deadlines other threads
+//! often disarm arms them in the common wheel.
 //!
-//! A coroutine goes on where its worker is and nowhere else, so nobody can do it sooner than the worker, and nobody has what it takes nearer. The
-//! timer thread gives it [`GRACE`], and none to a runtime without threads of its own, whose workers are driven now and then. It
-//! is started with the first entry, and sleeps until the earliest is due, to the nanosecond as far as the system can; it is
-//! told when an earlier one is armed, not when one is disarmed: then it wakes at most once for all of a shard that are gone. A clock answers by [`Clock::subscribe`] which kind
-//! it is; on one that jumps there is no thread at all, so a test that moves its clock knows that what was due has been
-//! woken. If the system refuses the thread, who arms next before all others of a shard tries again, and meanwhile workers that have nothing to do
-//! keep the time ([`before_sleep`](Deadlines::before_sleep)): late under load, never lost.
+//! A coroutine continues only on its worker, so no other thread can wake it sooner than the worker itself. The
+//! timer thread gives the worker [`GRACE`]; a runtime without threads of its own gets none, since its workers are driven only now and then. The timer thread
+//! starts with the first entry, and sleeps until the earliest is due, to the nanosecond as far as the system can. It is notified when an earlier entry is
+//! armed, but not when one is disarmed: then it wakes at most once for all disarmed entries of a shard. [`Clock::subscribe`] tells which kind
+//! a clock is. A clock that jumps has no timer thread, so a test that moves its clock knows that the move has woken all that was
+//! due. If the system refuses the thread, the next caller that arms the earliest entry of a shard tries again. Meanwhile workers that have nothing to do
+//! keep the time ([`before_sleep`](Deadlines::before_sleep)): entries may fire late under load, and none is lost.
 //!
 //! # The races
 //!
-//! *The timer against the waker.* Both settle the wait by its ticket; one wins, and makes the context ready, once. The
-//! other is refused ([`forebear_context::context`]). That the wait may be settled before the waiter has parked is no
-//! matter: it parks all the same, and `prepare` finds it settled.
+//! *The timer against the waker.* Both settle the wait by its ticket. One wins, and makes the context ready, once. The
+//! other is refused ([`forebear_context::context`]). The wait may be settled before the waiter has parked: the waiter parks all the same, and
+//! `prepare` finds the wait settled.
 //!
-//! *The timer against the waiter that goes away.* A foreign context's memory goes with its thread, and the next wait of any
-//! context is nothing for this timer. So a wait is ended while the lock is held under which its entry was taken out; and
-//! disarming takes that lock. Either it finds the entry, and nobody else ever will; or the entry has been taken out, and
-//! the unpark is over. After a disarm, whatever its answer, the timer no longer knows the waiter.
+//! *The timer against a waiter that leaves.* A foreign context's memory is freed with its thread, and the next wait of any
+//! context is nothing to this timer. So the timer holds the shard's lock from taking the entry out until the wait is ended, and
+//! disarming takes that lock. Either it finds the entry, and no other thread will; or the entry has been taken out, and
+//! the unpark is over. After a disarm, whatever it returns, the timer no longer refers to the waiter.
 //!
-//! A coroutine's memory stays, and a ticket is of one wait. So who was timed out on one need not ask for the lock: its entry is
-//! out, and whatever the timer still does with the coroutine is to bring it to its worker.
+//! A coroutine's memory stays, and a ticket belongs to one wait. So a coroutine whose wait timed out need not take the lock: its entry is
+//! out, and all that the timer may still do with the coroutine is to bring it to its worker.
 //!
-//! *Arming against a jump.* A user's clock is code of the user's, so no thread asks it that has begun a wait or holds a lock
-//! ([`crate::record::callback`]). What it has told is kept instead, and a jump tells it before it fires, which takes the lock. Who arms on a clock that
-//! jumps looks at what it has told once more after the entry is in: either the jump's call finds the entry, or it had the lock
-//! earlier, so the new time stands there. A clock that moves by itself is asked by the timer thread, which finds what was past already.
+//! *Arming against a jump.* A user's clock is user code, so no thread calls it after it has begun a wait or while it holds a lock
+//! ([`crate::record::callback`]). Instead the runtime keeps the last time that the clock has reported, and a jump stores its time before it fires, under the
+//! lock. A thread that arms on a clock that jumps reads the kept time once more after the entry is in. Either the jump finds the entry, or it had the lock
+//! earlier, and the thread reads the new time. The timer thread reads a clock that moves by itself, and finds an entry that was already due.
 //!
-//! *Arming against firing.* Who arms has looked at the clock before it takes the lock, and others may have fired later instants
-//! meanwhile. Then the entry is late: it comes out before all that is later, behind what was late already. On a clock that moves by
-//! itself the clock is read only by who arms before all others of its shard; anybody else's instant is behind one that the timer
-//! thread has in view, and is taken out with it if it is past.
+//! *Arming against firing.* A thread that arms has read the clock before it takes the lock, and others may have fired later instants
+//! meanwhile. Then the entry is late: it comes out before all later entries, behind those that were late already. On a clock that moves by
+//! itself only the thread that arms the earliest entry of its shard reads the clock. Any other entry is behind one that the timer
+//! thread waits for, and comes out with it if it is past.
 //!
 //! *Arming against the timer thread's sleep.* [`crate::state::alarms`] has the argument.
 //!
-//! *A request's deadline, or timer, against its end.* Aborting is too much to do under a lock: it takes other locks, and who ends a
-//! request disarms. So a request's entry is taken out under the lock of its shard, and fired without it. It owns a link, hence the
-//! header is there; whether anything is left to abort, the request's word decides ([`crate::state::due`]).
+//! *A request's deadline, or timer, against its end.* An abort takes other locks, and the thread that ends a request disarms, so no abort runs under a
+//! shard's lock. A request's entry is taken out under the lock of its shard, and fired without it. The entry owns a link, so the
+//! header stays. The request's word decides whether anything is left to abort ([`crate::state::due`]).
 //!
 //! # The end
 //!
-//! `close` comes when the workers are gone and before the stacks are unmapped. What is still armed then belongs to foreign
-//! threads (no coroutine waits any more): their waits end at once, timed out, or cancelled where they are for nothing but a time, which has
-//! not come; and so does what is armed afterwards. Requests are let go of. The thread is joined. A jump of the clock that is under way may still call; it finds nothing.
+//! `close` runs after the workers have left and before the stacks are unmapped. What is still armed then belongs to foreign
+//! threads, since no coroutine waits any more. Their waits end at once: timed out, or cancelled if they wait only for a time, which has
+//! not come. The same happens to entries that are armed afterwards. Links of requests are released, and the timer thread is joined. A jump of the clock that
+//! is under way may still call, and finds nothing.
 //!
 //! # Invariants
 //!
@@ -79,8 +80,8 @@
 //!   `close`.
 //! * **T3** A wait's entry is taken out and fired under one hold of its shard's lock; several are fired together before it is given up.
 //! * **T4** A request's entry owns a link of its header. The thread that takes the entry out owns the link.
-//! * **T5** While a shard's lock is held nothing is called but `unpark`, whose own locks (a foreign context's, a parker's) are
-//!   held by nobody who asks for this one, the waking of workers, what raises attention words, and the system's clock.
+//! * **T5** Under a shard's lock only these are called: `unpark`, the waking of workers, what raises attention words, and the system's clock. No
+//!   thread that holds one of `unpark`'s own locks (a foreign context's, a parker's) takes a shard's lock.
 
 use std::any::TypeId;
 use std::fmt;

@@ -3,27 +3,27 @@
 //!
 //! # How a dump is made
 //!
-//! 1. It looks at the shared queues, whose entries anybody may read.
-//! 2. It asks each worker ([`crate::state::inquiry`]). The worker answers at its next scheduling point with all that stands on its
-//!    stacks and in its private queue; it reads its own memory, which nobody changes meanwhile.
-//! 3. It looks at the threads that run requests themselves, and at those that are blocked in a wait.
-//! 4. A worker that does not answer within `PATIENCE` (`answer.rs`) is in user code without a scheduling point. The dump looks at that worker's
-//!    stacks from outside, and counts what is private to it.
-//! 5. It looks at the shared queues again, for what was published meanwhile. What was seen twice is listed once.
-//! 6. It finds out who holds or owes what each of them waits for.
+//! 1. The dumping thread reads the shared queues, whose entries any thread may read.
+//! 2. It sends an inquiry to each worker ([`crate::state::inquiry`]). The worker answers at its next scheduling point with the requests on its
+//!    stacks and in its private queue. It reads its own memory, which no other thread changes meanwhile.
+//! 3. The dumping thread reads the threads that run requests themselves, and those that are blocked in a wait.
+//! 4. A worker that does not answer within `PATIENCE` (`answer.rs`) is in user code without a scheduling point. The dumping thread reads that
+//!    worker's stacks from outside, and counts its private requests.
+//! 5. It reads the shared queues again, for requests that were published meanwhile. A request that was seen twice is listed once.
+//! 6. It finds the holders of what each request waits for.
 //!
-//! What stands still from the beginning to the end of this is in the dump. What moves from one place to another meanwhile may be
-//! missed, or be told where it was.
+//! A request that stays in one place from the first step to the last is in the dump. One that moves meanwhile may be
+//! missing, or be shown where it was.
 //!
 //! # Why it is sound
 //!
-//! * A worker that answers reads what is its own.
-//! * Where a wait leads is read while the wait is *held* ([`Context::hold`](forebear_context::context::Context::hold)): it does not end
-//!   then, so the waiter's frame and what it waits for are there, and the waiter's stack does not change. A wait is held only when it
-//!   has parked: before that its own stack may take it back without a look.
-//! * What stands on a stack that is neither held nor the reader's own is read under [`reclaim::read_section`](crate::record::reclaim::read_section): it may be out of date, and is
-//!   never gone. What does not fit together is read again.
-//! * Entries of shared queues are read by a link of the reader's.
+//! * A worker that answers reads its own memory.
+//! * A dump reads where a wait leads while the wait is *held* ([`Context::hold`](forebear_context::context::Context::hold)). A held wait does not
+//!   end, so the waiter's frame and its target stay, and the waiter's stack does not change. Only a parked wait is held: before it
+//!   parks, its own stack may withdraw it without a check.
+//! * A stack that is neither held nor the reader's own is read under [`reclaim::read_section`](crate::record::reclaim::read_section). What is read may be out of date, and is
+//!   never freed memory. Frames that do not fit together are read again.
+//! * For an entry of a shared queue the reader takes a link of its own.
 
 mod stack;
 mod wait;

@@ -1,52 +1,52 @@
-//! The end of a runtime, asked for: [`Runtime::finish`], [`Runtime::shutdown`], and what they answer.
+//! The end of a runtime that a user requests: [`Runtime::finish`], [`Runtime::shutdown`], and what they return.
 //!
 //! # The protocol of shutdown
 //!
-//! 1. *Refuse.* The stage becomes *shut*, and the injector is closed. From now on a root that is pushed comes back, and
-//!    is ended on the spot, as cancelled with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown); so is what is made or submitted, outside or inside.
-//!    What lies in the shared queues unstarted is taken out.
-//! 2. *Abort.* The stage becomes *swept*, and each thread that has requests is notified: each worker aborts, as soon as it polls,
-//!    what is private to it, what it has published, and what stands on its coroutines; each foreign thread what it runs. What was
-//!    taken in step 1 is aborted and ended by the caller. The workers are signalled to stop.
-//! 3. *Unwind.* Who is suspended wakes with an error, and every further wait answers the same; who runs hears of it when it next
-//!    waits or asks. Who hears of it by the end of what it waited for, before its own worker has looked, and passes that on, ends
-//!    as aborted, too. A worker leaves when nothing of its own is left, the last one when no foreign thread runs a request of
-//!    the runtime either. Then its thread destroys its thread-locals, and exits. The caller waits for that, until the grace is over by the runtime's clock.
-//! 4. *Name.* If it is over, the stage becomes *given up*. A thread that waits from outside for a request of this runtime is answered
-//!    [`WaitError::ShutDown`](forebear_context::error::WaitError::ShutDown). What has started and not ended is named, and so are the threads that have
-//!    not exited ([`super::laggards`]).
-//! 5. *Free.* Threads that have exited are joined, and the memory of all stacks that are in no use goes back to the system. The stack of a laggard and the
-//!    thread of its worker stay: there may be borrows into both. If it ends after all, its worker leaves; the thread that calls
+//! 1. *Refuse.* The stage becomes *shut*, and the injector is closed. From now on a push of a root fails, and the pusher
+//!    ends the root at once, as cancelled with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown). The same happens to all requests that are made or
+//!    submitted, outside or inside a request. The caller takes unstarted requests out of the shared queues.
+//! 2. *Abort.* The stage becomes *swept*, and each thread that has requests is notified. At its next poll a worker aborts its private
+//!    requests, those it has published, and those on its coroutines; a foreign thread aborts those that it runs. The caller aborts and ends what it
+//!    took in step 1. The workers are signalled to stop.
+//! 3. *Unwind.* A suspended request wakes with an error, and each further wait returns the same error. A running request gets it when it next
+//!    waits or checks for a cancel. A request may see its target end aborted before its own worker has swept; if it fails by that error, it ends
+//!    as aborted, too. A worker leaves when it has no request left; the last one also waits until no foreign thread runs a request of
+//!    the runtime. Then its thread destroys its thread-locals, and exits. The caller waits for that until the grace is over by the runtime's clock.
+//! 4. *Name.* When the grace is over, the stage becomes *given up*. A wait from outside for a request of this runtime returns
+//!    [`WaitError::ShutDown`](forebear_context::error::WaitError::ShutDown). The caller gets the names of requests that have started and not ended, and of
+//!    threads that have not exited ([`super::laggards`]).
+//! 5. *Free.* The caller joins the threads that have exited, and returns the memory of all unused stacks to the system. The stack of a laggard and the
+//!    thread of its worker stay, since there may be borrows into both. If the laggard ends after all, its worker leaves. The thread that calls
 //!    again, or drops the last handle, then frees the rest.
 //!
 //! # Why nothing is missed
 //!
 //! A request that has not ended is unsubmitted, or on its way to a shared queue, or in a shared queue, or private, or claimed.
 //!
-//! * *Unsubmitted*: it is refused when it is submitted or waited for. Both look at the stage, or find the shared queue closed.
-//! * *On its way to the roots*: the push finds the shared queue closed, or came before, and then step 1 takes it out: one exchange
-//!   decides (E3). A child that goes there past the inbox is judged under the shared queue's lock (E4).
-//! * *Private or in a worker's shared queue*: the worker sweeps both in one go, between which nothing of its own runs. What is
-//!   made there later has a parent that is marked, and is born cancelled. A worker that steals from a shared queue after it has swept aborts its
-//!   stolen work; who robs before sweeps it with the rest of his own. Step 2 begins when the roots are closed, so no root comes
+//! * *Unsubmitted*: a submit or a wait refuses it. Both read the stage, or find the shared queue closed.
+//! * *On its way to the injector*: either the push finds the injector closed, or the push was first, and step 1 takes the request out: one exchange
+//!   decides (E3). A child that enters past the inbox is checked under the injector's lock (E4).
+//! * *Private or in a worker's shared queue*: the worker sweeps both in one go, and runs no request of its own between. A request that is
+//!   made there later has a marked parent, and starts out cancelled. A worker that steals from a shared queue after its own sweep aborts what it
+//!   has stolen; a worker that steals before its sweep sweeps what it has stolen with its own requests. Step 2 begins after the injector is closed, so no root comes
 //!   after a sweep.
-//! * *Claimed*: it stands on a stack of the claimer's when that sweeps. A foreign thread says that it is about to run one
-//!   under the lock of its mailbox, under which it is stirred.
+//! * *Claimed*: it is on a stack of the claimer when the claimer sweeps. A foreign thread announces that it is about to run a request
+//!   under the lock of its mailbox, and is notified under the same lock.
 //!
-//! What lies below a *shielded region* is spared by all of these. The region's end delivers its request's mark, or, if it was
-//! marked in no way before it ended, its end does: and in a runtime that is shut a mark spreads by aborting, whatever demand there is.
+//! All of these spare requests below a *shielded region*. The region's end delivers the mark of its request. If the request had no mark
+//! by then, its own end aborts them: in a runtime that is shut a mark spreads by aborting, whatever demand there is.
 //!
 //! # Without threads
 //!
-//! In the synchronous and the seeded mode the caller drives what stands on its own seat until nothing goes on. While some have not ended, and a deadline of the
-//! runtime comes within the grace, it sleeps until then and drives again. Then it names what is left: the rest of the grace is not waited for, since
-//! nobody else would use it. What stands on other threads' seats is aborted, and unwinds when those threads next deal with the runtime. A virtual clock
-//! passes as fast as it is driven, whatever the grace.
+//! In the synchronous and the seeded mode the caller drives its own seat until no request can continue. While some requests have not ended, and a deadline
+//! of the runtime lies within the grace, the caller sleeps until that deadline and drives again. Then it names what is left. It does not wait for the rest of
+//! the grace, since no other thread would use it. Requests on other threads' seats are aborted, and unwind when those threads next use the runtime. A virtual
+//! clock advances as fast as it is driven, whatever the grace.
 //!
 //! # What is not done
 //!
-//! Nothing of a laggard is unlinked or taken from it. All that it could touch, and all that could touch it, stays; so it may
-//! still end when what it waits for comes. A waiter *for* one unlinks itself, and answers.
+//! The shutdown takes nothing from a laggard. All that it could touch, and all that could touch it, stays. So it may
+//! still end when its wait does. A waiter *for* a laggard removes itself from the list, and returns an error.
 //!
 //! Arms of joins are no requests of their own: both run, in a marked request as in any.
 

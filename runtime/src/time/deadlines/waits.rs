@@ -35,12 +35,12 @@ impl Deadlines {
         deadline_after(now, timeout)
     }
 
-    /// Sees to it that the wait which `ticket` names ends with [`Cause::TimedOut`] at `at`, or before this returns if that
-    /// is past, unless it has ended otherwise.
+    /// Arms a time limit: at `at`, or before this returns if that is past, settles the wait under `ticket` with [`Cause::TimedOut`], unless it
+    /// is already settled.
     ///
     /// # Safety
     ///
-    /// T2: the context stays valid until the answer was given to [`disarm`](Self::disarm) and that has returned.
+    /// T2: the context stays valid until the returned alarm was passed to [`disarm`](Self::disarm) and that call has returned.
     #[inline]
     pub(crate) unsafe fn arm(&self, at: Instant, context: NonNull<Context>, ticket: Ticket) -> Alarm {
         // SAFETY: by contract.
