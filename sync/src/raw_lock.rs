@@ -1,14 +1,14 @@
-//! The lock below [`Mutex`](crate::Mutex) and its kin: a word and a queue.
+//! The lock below [`Mutex`](crate::Mutex), `ReentrantMutex`, `RawMutex` and `RwLock`: a word and a queue.
 //!
 //! # Vocabulary
 //!
-//! * **holder**: the context that has the lock. Its address stands in the word, in the same exchange that takes the lock; it is a hint
-//!   ([`forebear_context::context::OwnerWait`]). None stands there for a thread that no runtime knows, and for the raw form
-//!   ([`RawMutex`](crate::RawMutex)), which anybody may release.
+//! * **holder**: the context that has the lock. The exchange that takes the lock writes the holder's address into the word; it is a hint
+//!   ([`forebear_context::context::OwnerWait`]). The address is null for a thread that no runtime knows, and for the raw form
+//!   ([`RawMutex`](crate::RawMutex)), which any thread may release.
 //! * **to barge**: to take a lock that is free while others wait for it.
 //! * **to lose**: to be woken and find the lock taken.
 //! * **hand over**: to give the lock to a waiter instead of leaving it free.
-//! * **to come**: to go on, having been woken, and find out whether the lock is free. From being chosen until then a waiter is *on its way*.
+//! * **to come**: to continue after a wake-up, and check whether the lock is free. From the choice until then a waiter is *on its way*.
 //!
 //! # The word
 //!
@@ -16,71 +16,71 @@
 //!  holder's address | COMING | RESERVED | PARKED | LOCKED
 //! ```
 //!
-//! `PARKED`: somebody stands in the queue. `RESERVED`: a waiter that has lost for too long is about to take the lock, and nobody else
-//! may. `COMING`: one that was woken is on its way. All zeros: free, and nobody waits; only from there is the fast way taken.
+//! `PARKED`: there is a waiter in the queue. `RESERVED`: a waiter that has lost for too long is about to take the lock, and no other context
+//! may. `COMING`: a waiter that was woken is on its way. All zeros: the lock is free and has no waiter; the fast path works only from there.
 //!
-//! # How it goes
+//! # How it works
 //!
-//! A release wakes the most urgent waiter, and leaves the lock free: running code may barge, since to give the lock to a request that is
-//! pinned behind a busy worker would stop everybody. It hands over where that can stop nobody: all who wait are of the very worker
-//! that releases; and to a thread of the system whose turn it is ([`turns`]). A waiter that loses puts itself back ([`LockQueue::push`]).
+//! A release wakes the most urgent waiter, and leaves the lock free. Running code may barge: a lock that is handed to a request
+//! pinned behind a busy worker would stop all others. The release hands over in two cases: if all waiters belong to the releasing
+//! worker, and to a thread of the system whose turn it is ([`turns`]). A waiter that loses puts itself back ([`LockQueue::push`]).
 //!
 //! # Bounds
 //!
-//! A waiter gets the lock in bounded time, however urgent the others are and however often they come.
+//! A waiter gets the lock in bounded time, however urgent the others are and however often they arrive.
 //!
-//! * *It is chosen.* The queue passes a place over a bounded number of times (module head of [`lock_queue`](crate::lock_queue)).
+//! * *It is chosen.* The queue passes over a place a bounded number of times (module head of [`lock_queue`](crate::lock_queue)).
 //! * *It loses a bounded number of times.* At its loss number [`LOSSES`](waiting::LOSSES), or at a loss [`PATIENCE`](waiting::PATIENCE) or more after its first, its
-//!   patience is at an end. Then it raises `RESERVED` and looks for the lock while it keeps running, for [`RESERVATION`](waiting::RESERVATION) at most; a
-//!   release leaves it the lock then. It does not if the holder is of its own thread, which cannot let go while this one looks.
+//!   patience ends. Then it raises `RESERVED` and polls the lock while it keeps running, for [`RESERVATION`](waiting::RESERVATION) at most; a
+//!   release then leaves it the lock. It does not if the holder is of its own thread, since that holder cannot release while this waiter polls.
 //! * *Then the lock is owed to it.* If it has not got the lock by then, the release that chooses it next hands the lock over (decision 0044). So the lock
 //!   stays with a waiter that does not run yet only after [`LOSSES`](waiting::LOSSES) losses, and once per wait.
-//! * *Those who poll give way.* A stack that has come to a contended lock 64 times, and has waited for nothing else meanwhile, lets others of its
-//!   worker go first, and something unstarted (`Context::try_again`). They may be what the stack polls for.
+//! * *A polling stack gives way.* A stack that has tried a contended lock 64 times, and has waited for nothing else meanwhile, yields to other
+//!   fibers of its worker and to an unstarted request (`Context::try_again`). The stack may be polling for what one of them does.
 //!
-//! While one is on its way, the next releases wake nobody: one that is woken before the first has come finds the lock taken, most likely, and each of them
-//! costs both sides several lines that go from core to core. That holds for [`PASSES`] releases in a row, since the one on its way may be
-//! pinned behind a busy worker; and not if somebody more urgent has come into the queue since (decision 0031).
+//! While a waiter is on its way, the next releases wake no other. A second waiter would most likely find the lock taken, and each wake-up
+//! transfers several cache lines between cores. This holds for [`PASSES`] releases in a row, since the waiter on its way may be
+//! pinned behind a busy worker. It does not hold if a more urgent waiter has entered the queue since (decision 0031).
 //!
-//! Nor does anybody barge past a waiter of its own thread that has been woken and is as urgent: that one can only run when the barger waits. So
-//! the newcomer *gives way*: it stands in the queue although the lock is free. For everybody else it stays free.
+//! No context barges past a waiter of its own thread that has been woken and is as urgent, since that waiter runs only when the barger waits. So
+//! the newcomer *gives way*: it enters the queue although the lock is free. For all other contexts the lock stays free.
 //!
-//! A newcomer looks a few times before it waits, but only while nobody is queued: with others there already the lock is held for long. One that was
-//! woken and finds the lock held on another thread looks before it loses; longer if nothing else is ready on its thread. Meanwhile it is on
-//! its way, so the holder's releases wake nobody. Looks become rarer, since each takes the line of the word from the holder (decision 0110). One whose
-//! thread has nothing else to do gives up its time slice between the later looks, to the holder or to one that was woken (decision 0107).
+//! A newcomer polls a few times before it waits, but only while the queue is empty: a queue means that the lock is held for long. A waiter that was
+//! woken and finds the lock held on another thread polls before it loses; longer if nothing else is ready on its thread. Meanwhile it is on
+//! its way, so the holder's releases wake no other. Polls become rarer, since each takes the cache line of the word from the holder (decision 0110). A
+//! waiter whose thread has nothing else to do gives up its time slice between later polls, to the holder or to a woken waiter (decision 0107).
 //!
 //! # The races
 //!
-//! *Release against a newcomer.* Both change the word by exchanges. The newcomer sets `PARKED` under the lock of the queue, on a word
-//! that says `LOCKED`; a release that finds it goes through the queue's lock, so it finds the newcomer there.
+//! *Release against a newcomer.* Both change the word by exchanges. The newcomer sets `PARKED` under the queue's lock, on a word
+//! that says `LOCKED`. A release that sees `PARKED` takes the queue's lock, so it finds the newcomer there.
 //!
-//! *Release against a leaver.* The release chooses under the queue's lock; a waiter that has left its wait refuses, and the next is chosen. The
-//! chosen waiter goes on with *woken*, and takes the lock or stands in the queue again: so a wake-up is never lost.
+//! *Release against a leaver.* The release chooses under the queue's lock. A waiter that has left its wait refuses, and the release chooses the next.
+//! The chosen waiter continues with *woken*, and takes the lock or enters the queue again: so no wake-up is lost.
 //!
 //! *A release that wakes nobody against the one on its way.* The release frees the lock by an exchange of a word in which `COMING` stands.
 //! The waiter that arrives clears that bit by an exchange, which takes the lock if it is free. So either it arrives later, and finds the lock
 //! free; or the exchange of the release fails, and the release reads the word again and goes to the queue.
 //!
-//! *Giving way against the end of all waiting.* One may stand in the queue of a free lock only while somebody is on the way who sees to it. That
-//! is so as long as `PARKED` stands on the free lock (R2): the chosen waiter takes it, or loses it to another holder, whose
-//! release comes by the queue. `PARKED` goes only under the queue's lock, so a waiter that stands there beside it is found.
+//! *Giving way against the end of all waiting.* A waiter may stand in the queue of a free lock only while another waiter is on its way. That
+//! is so while `PARKED` is set on the free lock (R2). The waiter on its way takes the lock, or loses it to another holder, whose
+//! release reads the queue. `PARKED` is cleared only under the queue's lock, so a waiter that stands in the queue beside it is found.
 //!
-//! *The lock's memory.* The release touches the lock last when it releases the word: the next holder may free the lock. The queue has
-//! been left before, and the chosen waiter is woken after, by its own place, which stays until then (L3).
+//! *The lock's memory.* The exchange that releases the word is the last access to the lock, since the next holder may free it. The release has left
+//! the queue before. It wakes the chosen waiter afterwards, by that waiter's own place, which stays until then (L3).
 //!
-//! *Release against release.* Only of the raw form can there be two at once. Each of them that clears `LOCKED` in an exchange, or hands
-//! over a lock that is locked, has released it; another finds it free, and has released nothing. Whom that one has chosen in vain
-//! goes on as one that was woken.
+//! *Release against release.* Only the raw form allows two at once. A release that clears `LOCKED` in its exchange, or hands
+//! over a locked lock, has released it. The other finds the lock free, and has released nothing. The waiter that it has chosen in vain
+//! continues as one that was woken.
 //!
 //! # Invariants
 //!
 //! * **R1** `LOCKED` is set by the acquisition of the lock and cleared by its release alone.
-//! * **R2** `PARKED` is set and cleared under the queue's lock; set only beside `LOCKED` or `RESERVED`, and cleared when nobody stands in
-//!   the queue. So while it stands on a free lock, somebody who was chosen or has reserved it is on the way.
+//! * **R2** `PARKED` is set and cleared under the queue's lock. It is set only beside `LOCKED` or `RESERVED`, and cleared when the queue is
+//!   empty. So while it is set on a free lock, a waiter that was chosen or has reserved the lock is on its way.
 //! * **R3** One waiter at a time has raised `RESERVED`; it alone clears it.
-//! * **R4** `COMING` is set by a release for one that it has chosen and not woken yet, and is taken down by the waiter that arrives, whether it gets the
-//!   lock or not. So while it stands, somebody has been chosen and not come. It may be down although somebody is on its way.
+//! * **R4** A release sets `COMING` for a waiter that it has chosen and not woken yet. The waiter that arrives clears it, whether it gets the
+//!   lock or not. So while it is set, a chosen waiter has not arrived. It may be clear although a waiter is on its way.
 
 mod turns;
 pub(crate) mod unknown;
@@ -103,30 +103,30 @@ use self::word::{ACQUIRE, COMING, LOCKED, NAMING, PARKED, RELEASE, RESERVED, bit
 use crate::guarded::Guarded;
 use crate::lock_queue::{LockQueue, Place};
 
-/// So many releases in a row wake nobody, while one is on its way.
+/// How many releases in a row wake no waiter, while one is on its way.
 #[cfg(not(loom))]
 const PASSES: usize = 32;
 #[cfg(loom)]
 const PASSES: usize = 1;
 
-/// What a waiter's place says beside who it is.
+/// The data in a waiter's place.
 #[derive(Debug)]
 struct LockWaiter {
-    /// What is to stand in the word when the waiter has the lock.
+    /// The holder's address, written into the word when the waiter gets the lock.
     holder: *mut Context,
     /// Whether the lock was handed over with the wake-up. Written by the chooser before it wakes.
     handed: Cell<bool>,
-    /// Its patience is at an end, and it could not reserve the lock: it is to be handed over.
+    /// Its patience has ended, and it could not reserve the lock: the next release that chooses it hands over.
     is_owed: Cell<bool>,
 }
 
-/// A lock that says nothing of what it guards.
+/// The lock without the value that it guards.
 #[derive(Debug)]
 pub(crate) struct RawLock {
     word: AtomicPtr<Context>,
-    /// [`Line::woken`]'s place once more, for a look without the line's lock: a hint.
+    /// A copy of the worker in [`Line::woken`], to be read without the line's lock: a hint.
     woken_on: AtomicUsize,
-    /// How many releases have woken nobody since the last that did. By the releasing thread.
+    /// How many releases have woken no waiter since the last that did. Written by the releasing thread.
     passed: AtomicUsize,
     label: Label,
     line: Guarded<Line>,
@@ -136,7 +136,7 @@ pub(crate) struct RawLock {
 #[derive(Debug)]
 struct Line {
     queue: LockQueue<LockWaiter>,
-    /// The place and the root key of the waiter that was woken last.
+    /// The worker and the root key of the waiter that was woken last.
     woken: Cell<(usize, u64)>,
     turns: Turns,
 }
@@ -146,8 +146,8 @@ impl Line {
         Line { queue: LockQueue::new(), woken: Cell::new((0, 0)), turns: Turns::new() }
     }
 
-    /// Whether it is the turn of this waiter, which a release has chosen. In a model nobody has a turn: what follows from one is the same as for
-    /// a waiter to which the lock is owed.
+    /// Whether it is the turn of this waiter, which a release has chosen. In a model no waiter has a turn: a turn has the
+    /// same effect as a lock that is owed.
     fn gives_turn(&self, to: &Place<LockWaiter>) -> bool {
         let is_thread = to.on() == 0;
         cfg!(not(any(loom, shuttle))) && is_thread && self.turns.give(clock())
@@ -176,17 +176,17 @@ impl Default for RawLock {
 /// How to wait for a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockTerms {
-    /// What for.
+    /// The reason of the wait.
     pub reason: Reason,
-    /// Until then at most.
+    /// The time until which to wait at most.
     pub deadline: Option<Instant>,
-    /// By whom.
+    /// The caller's place in the source.
     pub caller: &'static Location<'static>,
-    /// What the lock is called: one that [`called`] has made.
+    /// The description of the lock, made by [`called`].
     pub of: &'static Lock,
 }
 
-/// Why a lock was not had.
+/// Why a wait for a lock ended without it.
 #[derive(Debug)]
 pub(crate) enum Refused {
     TimedOut,
@@ -209,7 +209,7 @@ pub(crate) fn took(context: *mut Context) {
     }
 }
 
-/// A guard may have been carried here from another stack.
+/// The same for a release. The count may be zero: the guard may have moved here from another stack.
 #[inline(always)]
 pub(crate) fn gave(context: *mut Context) {
     // SAFETY: as above.
@@ -218,7 +218,7 @@ pub(crate) fn gave(context: *mut Context) {
     }
 }
 
-/// The calling context has given back what others wait for.
+/// The calling context has released what others wait for.
 pub(crate) fn gave_back(here: Option<&Context>) {
     if let Some(here) = here {
         // SAFETY: its own table, on its own stack.
@@ -249,7 +249,7 @@ impl RawLock {
         }
     }
 
-    /// The name that a user gave to it.
+    /// The user's name for the lock.
     pub(crate) const fn label(&self) -> Label {
         self.label
     }
@@ -260,15 +260,15 @@ impl RawLock {
 
     /// The context that has it, if it is known: a hint.
     pub(crate) fn holder(&self) -> *const Context {
-        // Old news does no harm: see the argument in `forebear_context::context::OwnerWait`'s module, also for the order.
+        // A stale answer does no harm: see the argument in `forebear_context::context::OwnerWait`'s module, also for the order.
         holder(self.word.load(Ordering::Acquire))
     }
 
-    /// Takes it if it is free and nobody waits.
+    /// Takes the lock if it is free and has no waiter.
     #[inline(always)]
     pub(crate) fn try_fast(&self) -> bool {
         let me = me();
-        // A look first: an exchange that fails costs as much as one that does not.
+        // A load first: an exchange that fails costs as much as one that succeeds.
         let taken = self.word.load(Ordering::Relaxed).is_null()
             && self
                 .word
@@ -283,7 +283,7 @@ impl RawLock {
         taken
     }
 
-    /// Takes it if it is free.
+    /// Takes the lock if it is free.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         if self.try_fast() {
@@ -297,12 +297,12 @@ impl RawLock {
         taken
     }
 
-    /// Under which address a thread that no runtime knows notes it.
+    /// The address under which a thread that no runtime knows records the lock.
     pub(crate) fn addr(&self) -> usize {
         ptr::from_ref(self).addr()
     }
 
-    /// Takes it for `me` if it is free, even if others wait.
+    /// Takes the lock for `me` if it is free, even if others wait.
     fn barge(&self, me: *mut Context) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while bits(word) & (LOCKED | RESERVED) == 0 {
@@ -318,7 +318,7 @@ impl RawLock {
         false
     }
 
-    /// One that was woken comes: takes it for `me` if it is free.
+    /// A woken waiter arrives: takes the lock for `me` if it is free.
     fn come(&self, me: *mut Context) -> bool {
         let was = self.change(|word| match bits(word) & (LOCKED | RESERVED) {
             0 => with_bits(me, LOCKED | mutant!("taker_leaves_its_mark", bits(word), bits(word) & PARKED)),
@@ -331,15 +331,15 @@ impl RawLock {
         taken
     }
 
-    /// A waiter as urgent as that stands in the queue: a less urgent one that is on its way keeps no release from waking. Under the queue's
-    /// lock.
+    /// A waiter with this key is in the queue. If the waiter on its way is less urgent, clears `COMING`, so that the next release wakes again. Under the
+    /// queue's lock.
     fn does_not_pass(&self, line: &Line, key: u64) {
         if key < line.woken.get().1 && bits(self.word.load(Ordering::Relaxed)) & COMING != 0 {
             self.change(|word| word.map_addr(|at| at & !COMING));
         }
     }
 
-    /// Takes the raw form, in which nobody's name stands, if it is free.
+    /// Takes the raw form, whose word names no holder, if it is free.
     #[inline]
     pub(crate) fn try_lock_unnamed(&self) -> bool {
         let nobody = ptr::null_mut();
@@ -347,11 +347,11 @@ impl RawLock {
             || self.barge(nobody)
     }
 
-    /// Lets go of it.
+    /// Releases the lock.
     ///
     /// # Safety
     ///
-    /// It was taken, and not let go of since.
+    /// The lock was taken, and not released since.
     #[inline(always)]
     pub(crate) unsafe fn unlock(&self) {
         let me = me();
@@ -369,7 +369,7 @@ impl RawLock {
         }
     }
 
-    /// Lets go of the raw form; false if it is free.
+    /// Releases the raw form; false if it is free.
     #[inline]
     pub(crate) fn unlock_unnamed(&self) -> bool {
         let nobody = ptr::null_mut();
@@ -377,14 +377,14 @@ impl RawLock {
             || self.unlock_slowly(false)
     }
 
-    /// Answers whether it was locked. `named`: whom it is handed over to is to stand in the word.
+    /// Returns whether the lock was locked. `named`: a handover writes the new holder into the word.
     #[cold]
     #[inline(never)]
     fn unlock_slowly(&self, named: bool) -> bool {
         // SAFETY: the calling context.
         let here = unsafe { me().as_ref() };
         let mut word = self.word.load(Ordering::Relaxed);
-        // What a thread took before a runtime knew it has no holder in its word.
+        // A thread that took the lock before a runtime knew it left no holder in the word.
         if named && here.is_some() && holder(word).is_null() {
             unknown::gave(self.addr());
         }
@@ -395,7 +395,7 @@ impl RawLock {
             }
             let passes = bits(word) & COMING != 0 && self.passed.load(Ordering::Relaxed) < PASSES;
             if passes || bits(word) & (PARKED | RESERVED) != PARKED {
-                // Nobody to wake; or the lock is left to the one that has reserved it, and is looking, or to the one on its way (R4).
+                // There is no waiter to wake; or the lock is left to the waiter that has reserved it and polls, or to the one on its way (R4).
                 if passes {
                     self.passed.store(self.passed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 }
@@ -473,8 +473,8 @@ impl RawLock {
         true
     }
 
-    /// Puts another holder into the word, which stays locked (R1), and takes the bits out that are not to stay. Under the queue's lock;
-    /// the one who gets it keeps the lock's memory until it is woken. False: it was free, as only the raw form can be by now.
+    /// Writes another holder into the word, which stays locked (R1), and clears the bits outside `stay`. Under the queue's lock. The
+    /// new holder keeps the lock's memory until it is woken. False: the lock was free, which only the raw form can be here.
     fn hand_over(&self, to: *mut Context, stay: usize) -> bool {
         let was = self.change(|word| {
             let left = bits(word) & stay;
@@ -493,7 +493,7 @@ impl RawLock {
     }
 }
 
-/// What may be asked of a lock that is waited for, which has this name.
+/// The description by which waits name a lock, its holder and its queue. `what` is the name of the primitive.
 pub(crate) const fn called(what: &'static str) -> Lock {
     Lock { what, name, owner, shared: false, promote }
 }

@@ -1,48 +1,47 @@
-//! The lock below [`RwLock`](crate::RwLock): a writers' lock and a count.
+//! The lock below [`RwLock`](crate::RwLock): a writers' lock and a count of readers.
 //!
 //! # Vocabulary
 //!
-//! * **writers' lock**: a [`RawLock`]. A writer has it, and so has an upgradable reader.
+//! * **writers' lock**: a [`RawLock`]. A writer holds it, and so does an upgradable reader.
 //! * **to shut**: to admit no reader. The holder of the writers' lock shuts before it writes, and **opens** afterwards.
-//! * **to drain**: to wait, with the writers' lock in hand and shut, until the last reader has gone.
+//! * **to drain**: to wait, holding the writers' lock and shut, until the last reader has left.
 //!
 //! # The word
 //!
 //! ```text
-//!  how many read | WAITED | DRAINING | SHUT
+//!  number of readers | WAITED | DRAINING | SHUT
 //! ```
 //!
-//! `SHUT`: the holder of the writers' lock writes, or is about to. `DRAINING`: it waits for the last reader. `WAITED`: readers stand and wait until
-//! it opens.
+//! `SHUT`: the holder of the writers' lock writes, or is about to. `DRAINING`: it waits for the last reader. `WAITED`: readers wait for it to open.
 //!
-//! # How it goes
+//! # How it works
 //!
-//! A reader that finds it open comes in by one exchange; else it stands in a list of its own. A writer takes the writers' lock, shuts, and drains.
-//! Opening admits all readers that wait: each of them is counted before it is woken. That a lock is handed to somebody who
-//! may be pinned behind a busy worker stops no reader here, and writers for one section of each.
+//! A reader that finds the lock open enters by one exchange; else it waits in the readers' queue. A writer takes the writers' lock, shuts, and drains.
+//! Opening admits all waiting readers, and counts each of them before it wakes it. If the writers' lock is handed to a waiter that
+//! is pinned behind a busy worker, readers are not delayed by it, and writers by one section each.
 //!
-//! So neither kind starves the other: a reader stands there for one writer at most, and a writer that has the writers' lock waits for finitely many
-//! readers. The order among writers, their patience and the holder whom they make urgent are those of the writers' lock, and are told in
-//! `raw_lock.rs`; and the writers' lock's holder is whom readers wait for, too.
+//! So neither kind starves the other. A reader waits for one writer at most, and a writer that holds the writers' lock waits for finitely many
+//! readers. The writers' lock decides the order among writers, their patience, and which holder they make urgent (`raw_lock.rs`). Readers wait for
+//! the same holder.
 //!
 //! # The races
 //!
-//! *The last reader against the draining.* The writer raises `DRAINING` under the lock of the list, in an exchange on a word with readers
-//! in it; the reader that counts itself out of such a word as the last goes through that lock. It may come late, when that writer has
-//! left and another drains: so it looks again under the lock, and lets nobody in before the last has gone.
+//! *The last reader against a draining writer.* The writer raises `DRAINING` under the lock of the drain queue, in an exchange on a word with readers
+//! in it. A reader that leaves such a word as the last takes that lock. It may be late, when that writer has
+//! left and another drains. So it checks again under the lock, and wakes no writer before the last reader has left.
 //!
-//! *Opening against a reader that comes or leaves.* A reader raises `WAITED` under the lock of its list, in an exchange on a word that
-//! says `SHUT`. Opening is an exchange on a word without `WAITED`, or is done under that lock, where it counts those it has chosen; who
-//! has left its wait refuses, and is not counted.
+//! *Opening against a reader that arrives or leaves.* A reader raises `WAITED` under the lock of the readers' queue, in an exchange on a word that
+//! says `SHUT`. Opening is an exchange on a word without `WAITED`, or happens under that lock, where it counts the readers that it chooses. A
+//! reader that has left its wait refuses the choice, and is not counted.
 //!
-//! *A writer against its limit.* One that is refused takes `DRAINING` back, and opens, before it lets go of the writers' lock.
+//! *A writer against its time limit.* A writer that is refused clears `DRAINING`, and opens, before it releases the writers' lock.
 //!
 //! # Invariants
 //!
-//! * **W1** `SHUT` and `DRAINING` are changed by the holder of the writers' lock, but for the last reader, which clears `DRAINING` as it wakes the writer.
-//! * **W2** Readers come in only where it is open, or are let in as it opens.
-//! * **W3** Who writes has the writers' lock, has shut, and has seen the count at zero since (acquire, of what readers release).
-//! * **W4** `WAITED` is raised if and only if a reader stands in the list, whenever its lock is free; and only beside `SHUT`.
+//! * **W1** The holder of the writers' lock changes `SHUT` and `DRAINING`. One exception: the last reader clears `DRAINING` as it wakes the writer.
+//! * **W2** Readers enter only while it is open, or are admitted as it opens.
+//! * **W3** A writer holds the writers' lock, has shut, and has seen the count at zero since (acquire, of what readers release).
+//! * **W4** Whenever the lock of the readers' queue is free, `WAITED` is set if and only if a reader is in the queue; and it is set only beside `SHUT`.
 
 mod queues;
 
@@ -75,9 +74,9 @@ static GATE: Lock = called(WHAT);
 pub(crate) struct RawRwLock {
     writer_lock: RawLock,
     word: AtomicUsize,
-    /// Who drains.
+    /// The writer that drains.
     drain: Guarded<LockQueue>,
-    /// Those that wait to read.
+    /// The readers that wait.
     readers: Guarded<LockQueue>,
 }
 
@@ -121,18 +120,18 @@ impl RawRwLock {
         }
     }
 
-    /// Whether anybody reads, or has the writers' lock.
+    /// Whether there is a reader, or a holder of the writers' lock.
     pub(crate) fn is_locked(&self) -> bool {
         self.word.load(Ordering::Relaxed) != 0 || self.writer_lock.is_locked()
     }
 
     // ---- reading ---------------------------------------------------------------------------------------------------------------
 
-    /// Comes in if it is open (W2).
+    /// Enters as a reader if the lock is open (W2).
     ///
     /// # Panics
     ///
-    /// If there are too many.
+    /// If there are too many readers.
     #[inline(always)]
     pub(crate) fn try_read(&self) -> bool {
         assert!(
@@ -159,7 +158,7 @@ impl RawRwLock {
         with_foreign(|context| wait_in_queue(&ReadersQueue(self), context, (), how.terms()))
     }
 
-    /// The calling context has come in, and is to be known for one that reads.
+    /// Records that the calling context reads.
     #[inline(always)]
     pub(crate) fn is_read_here(&self) {
         if let Some(here) = current() {
@@ -170,19 +169,19 @@ impl RawRwLock {
         }
     }
 
-    /// Under which address a thread that no runtime knows notes that it reads. The writers' lock is noted under its own.
+    /// The address under which a thread that no runtime knows records that it reads. The writers' lock has its own.
     fn as_read(&self) -> usize {
         ptr::from_ref(&self.word).addr()
     }
 
     /// # Safety
     ///
-    /// The caller has come in as a reader, and goes once.
+    /// The caller has entered as a reader, and leaves once.
     #[inline(always)]
     pub(crate) unsafe fn unlock_read(&self) {
         // SAFETY: the calling context.
         let here = current().map(|here| unsafe { here.as_ref() });
-        // What a thread took before a runtime knew it stands in the thread's own list.
+        // What a thread took before a runtime knew it is in the thread's own list.
         if !here.is_some_and(|here| here.shares().gave(NonNull::from(self).cast())) {
             unknown::gave(self.as_read());
         }
@@ -196,12 +195,12 @@ impl RawRwLock {
         }
     }
 
-    /// The last reader has gone from a word that said that somebody drains.
+    /// The last reader has left a word with `DRAINING`: wakes the writer.
     #[cold]
     #[inline(never)]
     fn drained(&self) {
         let chosen = self.drain.with(|queue| {
-            // Acquire: what all the readers did is handed on with the wake-up (W3).
+            // Acquire: the wake-up passes on what all readers did (W3).
             let word = self.word.load(Ordering::Acquire);
             #[cfg(not(mutant = "drained_without_a_look"))]
             if word & DRAINING == 0 || word / READER != 0 {
@@ -227,7 +226,7 @@ impl RawRwLock {
         if how.limit.is_look() { waiting.look() } else { waiting.wait() }
     }
 
-    /// Takes the writers' lock, and lets readers come in.
+    /// Takes the writers' lock, and admits readers.
     #[inline(always)]
     pub(crate) fn read_upgradably(&self, how: How) -> Result<(), Refused> {
         if how.reason == Reason::Lock && self.writer_lock.try_fast() {
@@ -280,7 +279,7 @@ impl RawRwLock {
         Ok(())
     }
 
-    /// Shuts, and waits for the last reader to go. The caller keeps the writers' lock if it is refused.
+    /// Shuts, and waits until the last reader has left. The caller keeps the writers' lock if the wait is refused.
     ///
     /// # Safety
     ///
@@ -319,7 +318,7 @@ impl RawRwLock {
 
     /// # Safety
     ///
-    /// The caller writes, and goes once.
+    /// The caller writes, and leaves once.
     #[inline(always)]
     pub(crate) unsafe fn unlock_write(&self) {
         // SAFETY: by contract.
@@ -345,7 +344,7 @@ impl RawRwLock {
         self.open(0);
     }
 
-    /// Opens, with so many readers more, and lets go of the writers' lock.
+    /// Opens, with `more` readers besides, and releases the writers' lock.
     ///
     /// # Safety
     ///
@@ -356,19 +355,19 @@ impl RawRwLock {
         // SAFETY: by contract.
         unsafe { self.writer_lock.unlock() };
         if was_waited_for {
-            // By readers, of whom the writers' lock knows nothing.
+            // Readers waited, of which the writers' lock knows nothing.
             // SAFETY: the calling context.
             gave_back(unsafe { me().as_ref() });
         }
     }
 
-    /// Opens, with so many readers more. By the holder of the writers' lock, which has shut. Answers whether readers waited for it.
+    /// Opens, with `more` readers besides. Called by the holder of the writers' lock, which has shut. Returns whether readers waited.
     #[inline(always)]
     fn open(&self, more: usize) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & WAITED == 0 {
             let open = (word & !SHUT) + more * READER;
-            // Release: who reads next sees what this one has done, or seen.
+            // Release: the next reader sees what this writer has done, or seen.
             match self.word.compare_exchange_weak(word, open, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return false,
                 Err(seen) => word = seen,
@@ -378,7 +377,7 @@ impl RawRwLock {
         true
     }
 
-    /// The same where readers wait: lets all of them in.
+    /// The same where readers wait: admits all of them.
     #[cold]
     #[inline(never)]
     fn let_in(&self, more: usize) {
@@ -392,7 +391,7 @@ impl RawRwLock {
             }
             #[cfg(mutant = "readers_let_in_uncounted")]
             let count = more;
-            // Beside it only readers that go change the word.
+            // Besides this thread only leaving readers change the word.
             self.word.fetch_add(count * READER, Ordering::Relaxed);
             self.word.fetch_and(!(SHUT | WAITED), Ordering::Release);
             chosen
@@ -401,7 +400,7 @@ impl RawRwLock {
     }
 }
 
-/// The writers' lock of a writer that has not come to write: let go of when it is refused, or unwinds.
+/// The writers' lock of a writer that does not write yet: released if the writer is refused, or unwinds.
 struct Taken<'a>(&'a RawRwLock);
 
 impl Drop for Taken<'_> {
@@ -411,7 +410,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// What one has shut that has not come to write: opened likewise, while it has the writers' lock (W1).
+/// A lock that a writer has shut and does not write yet: opened in the same cases, while the writer holds the writers' lock (W1).
 struct Shut<'a>(&'a RawRwLock);
 
 impl Drop for Shut<'_> {

@@ -1,59 +1,58 @@
-//! The wheel.
+//! The timing wheel.
 //!
 //! # Vocabulary
 //!
 //! * **moment**: an instant as a number ([`crate::moment`]), whose last bit is a nanosecond.
-//! * **cursor**: the moment up to which all has been taken out. It never goes back.
+//! * **cursor**: the moment up to which all entries have been taken out. It never goes back.
 //! * **digit**: six bits of a moment; digit 0 is the lowest.
 //! * **level, slot**: there is a level for each digit, with a slot for each of the digit's 64 values.
-//! * **place** of a moment: the level of the highest digit in which it differs from the cursor (0 if in none), and there the slot of
+//! * **place** of a moment: its level is the highest digit in which it differs from the cursor (0 if in none); its slot there is the value of
 //!   that digit.
-//! * **node**: where a value lies, in a table that grows and never shrinks; free ones are in a list. It counts its
-//!   **generations**: node and generation are an entry's [`Key`].
-//! * **item**: what a slot has of an entry: its moment and its key. A slot's items lie side by side.
-//! * **dead**: an item whose entry was taken back. It stays where it is until somebody comes by.
+//! * **node**: where a value lies, in a table that grows and never shrinks; a list links the free ones. A node counts its
+//!   **generations**; node and generation are an entry's [`Key`].
+//! * **item**: what a slot stores of an entry: its moment and its key. A slot's items are contiguous.
+//! * **dead**: an item whose entry was removed. The item stays until the slot is next read.
 //!
 //! # How it works
 //!
 //! After G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (SOSP 1987; IEEE/ACM Transactions on Networking 5(6), 1997),
 //! scheme 7, with the placement by the highest digit that differs, and with a word of bits per level that says which slots are not
 //! empty. Tokio has these two as well, with six levels of a millisecond and up. Here a tick is a nanosecond and the levels reach as far
-//! as an `Instant` does, so a slot of level 0 is *one* instant, nothing is rounded and nothing overflows; decision 0014 has the reasons.
+//! as an `Instant` does. So a slot of level 0 is *one* instant, nothing is rounded and nothing overflows; decision 0014 has the reasons.
 //!
-//! The earliest is in the first slot of the lowest level that has any: what differs from the cursor only in lower digits is earlier than
-//! what differs in a higher one (W2), and within a level a smaller digit is earlier. Two looks for a lowest bit find that slot. Which of
-//! its items it is the slot knows, unless that very one is dead: then the next who asks looks through the slot, once.
+//! The earliest entry is in the first slot of the lowest level that has any. A moment that differs from the cursor only in lower digits is earlier than
+//! one that differs in a higher digit (W2), and within a level a smaller digit is earlier. Two searches for a lowest set bit find that slot. The slot
+//! remembers which of its items is the earliest. If that item is dead, the next query searches the slot once.
 //!
-//! When the cursor moves to `t`, no entry being earlier, those whose place changes are all in one slot, that of `t`: it is *unrolled*.
-//! (An entry of a higher level still differs from the cursor first where it did. One of the same level and another digit as well. Of lower
-//! levels there are none: they would be earlier than `t`.) Each entry so unrolled goes down by a level at least: fifteen times at most,
-//! and for a time-out of a second five. One that is alone in its slot goes to level 0 at once.
+//! When the cursor moves to `t`, and no entry is earlier, all entries whose place changes are in one slot, that of `t`: it is *unrolled*.
+//! (An entry of a higher level still differs from the cursor first in the same digit. So does one of the same level and another digit. Lower
+//! levels are empty, since their entries would be earlier than `t`.) Each unrolled entry moves down at least one level: fifteen times at most,
+//! and five times for a time-out of a second. An entry that is alone in its slot moves to level 0 at once.
 //!
 //! # Why items lie apart from values
 //!
-//! A list that is linked through its entries costs a miss in every cache for each entry and level, and none of them can begin before the one
-//! before it has ended. Items are read and written one after the other, and a value is touched twice in its life: when it
-//! comes and when it goes. A caller that takes an entry back touches its node alone; the dead are dropped when their slot is unrolled or looked
-//! through, and all of them when they are more than the living, so each costs a constant on average.
+//! A list that is linked through its entries costs a cache miss for each entry and level, and each miss waits for the one before.
+//! Items are read and written in sequence, and a value is touched twice in its life: at its insertion and at its removal.
+//! A caller that removes an entry touches its node alone. Dead items are dropped when their slot is unrolled or searched,
+//! and all of them when they outnumber the living, so each costs a constant on average.
 //!
 //! # The order
 //!
-//! Entries of one moment are always in one slot, since a place depends on moment and cursor only, and lie there in order of
-//! insertion: a slot is unrolled from its first item on into slots of lower levels, which are empty by then. So they come out in that
+//! Entries of one moment are always in one slot, since a place depends only on moment and cursor, and lie there in order of
+//! insertion. Unrolling reads a slot from its first item on, into slots of lower levels, which are empty by then. So entries come out in that
 //! order. (A wheel that lets an entry stay at its level while others of the same instant are put below loses this order; Linux
-//! has given up any promise of it.) What is put in for a moment that the cursor has passed counts as for the cursor's.
-//!
+//! has given up any promise of it.) An entry for a moment before the cursor counts as one for the cursor's moment.
 //! # Invariants
 //!
-//! * **W1** An item, dead or not, is in the place of its moment, seen from the cursor as it is now.
+//! * **W1** An item, dead or not, is in the place of its moment for the current cursor.
 //! * **W2** No item's moment is before the cursor.
-//! * **W3** The bit of a slot is set if and only if it has items, that of a level if one of its slots' is.
-//! * **W4** `earliest` of a slot that has items is the first of those with the least moment, or was before it died, or is unknown; what
-//!   came after it is not earlier. At level 0 all have one moment.
+//! * **W3** The bit of a slot is set if and only if it has items; that of a level, if one of its slots has.
+//! * **W4** `earliest` of a slot that has items is the first of those with the least moment, or was until it died, or is unknown. Items that were
+//!   added after it are not earlier. At level 0 all have one moment.
 //! * **W5** A node is in the table's free list, or has a value and one item, or is worn out. When it loses its value its
-//!   generation goes up; one whose generations are used up is not used again, so no two entries ever have the same key, and no
-//!   dead item comes to life.
-//! * **W6** Items are at most as many as entries, twice, and [`SLACK`].
+//!   generation rises. A node that has used all its generations is never used again. So no two entries ever have the same key, and no
+//!   dead item becomes live.
+//! * **W6** There are at most twice as many items as entries, plus [`SLACK`].
 
 use std::fmt;
 use std::iter;

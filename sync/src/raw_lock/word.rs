@@ -33,7 +33,7 @@ pub(super) fn holder(word: *mut Context) -> *mut Context {
 
 const _: () = assert!(align_of::<Context>() > BITS);
 
-/// Exchanges a word that has a holder's address and bits. Answers what it was.
+/// Changes a word that has a holder's address and bits, by exchanges until one succeeds. Returns the old word.
 pub(crate) fn change(word: &AtomicPtr<Context>, with: impl Fn(*mut Context) -> *mut Context) -> *mut Context {
     let mut seen = word.load(Ordering::Relaxed);
     loop {

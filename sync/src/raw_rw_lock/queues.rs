@@ -10,10 +10,10 @@ use crate::lock_queue::Place;
 use crate::queued_wait::QueuedWaiter;
 use crate::raw_lock::unknown;
 
-/// Where readers stand.
+/// The queue of waiting readers.
 pub(super) struct ReadersQueue<'a>(pub(super) &'a RawRwLock);
 
-/// Where a writer drains.
+/// The queue of the one writer that drains.
 impl QueuedWaiter<()> for RawRwLock {
     fn at_once(&self, (): &()) -> bool {
         self.word.load(Ordering::Acquire) / READER == 0
@@ -78,7 +78,7 @@ impl QueuedWaiter<()> for ReadersQueue<'_> {
                 if self.0.come_in() {
                     return false;
                 }
-                // It was shut, and may be open again.
+                // The lock was shut, and may be open again.
                 let seen = word.load(Ordering::Relaxed);
                 if seen & SHUT != 0
                     && word
@@ -117,7 +117,7 @@ impl QueuedWaiter<()> for ReadersQueue<'_> {
     }
 }
 
-/// What may be asked where a reader stands: which context holds the writers' lock.
+/// The description of a reader's wait: its holder is that of the writers' lock.
 static READ: Lock = Lock {
     what: WHAT,
     name,
@@ -134,7 +134,7 @@ static READ: Lock = Lock {
     },
 };
 
-/// What may be read of the place where a writer drains. Readers are only counted; their contexts know what they read. No other waiter stands there.
+/// The description of a draining writer's wait. Readers are only counted; their contexts know what they read. The queue has one waiter at most.
 static DRAIN: Lock = Lock { what: WHAT, name, owner: |_| ptr::null(), shared: true, promote: |_, _, _| () };
 
 unsafe fn name(lock: NonNull<()>) -> Option<&'static str> {
