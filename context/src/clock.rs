@@ -4,7 +4,7 @@
 //! [`Clock`] says which `Instant` is now. [`MonotonicClock`] is the system's. [`ManualClock`] stands still
 //! until somebody moves it; a *seeded* runtime and every test of something timed run on one.
 //!
-//! A timer that sleeps until its next deadline need not be told that the system's clock has moved: it moves
+//! A timer that sleeps until its next deadline needs no notice that the system's clock has moved: it moves
 //! by itself. A manual one does not, hence [`Clock::subscribe`]: a sleeper on a clock asks to be called
 //! when it jumps, and then looks again. The race to prevent is a jump between the look and the sleep. The
 //! clock shows the new time *before* it calls anybody, so a subscriber that subscribes first, looks second,
@@ -58,7 +58,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The instant `after` from `now`; `None` if it is too far off to be told, which means never.
+/// The instant `after` from `now`; `None` if an `Instant` cannot express it, which means never.
 ///
 /// ```
 /// use forebear_context::clock::deadline_after;

@@ -257,8 +257,8 @@ impl Context {
         unsafe { (self.table.now)(self) }
     }
 
-    /// The instant `timeout` from now, or some microseconds after that; `None` if it is too far off to be told, which means never. By
-    /// the stack's own code.
+    /// The instant `timeout` from now, or some microseconds after that; `None` if an `Instant` cannot express it, which means never. Called
+    /// by the stack's own code.
     #[cold]
     #[inline(never)]
     pub fn deadline(&self, timeout: Duration) -> Option<Instant> {

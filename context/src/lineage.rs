@@ -1,4 +1,4 @@
-//! Lineage: who descends from whom, and therefore who goes first.
+//! Lineage: which request descends from which, and therefore which goes first.
 //!
 //! Every request has a [`Lineage`] in its header: the key of its root, its rank among its parent's children, and a
 //! pointer to its parent's lineage. Smaller goes first: the oldest root, then the oldest ancestor below it, and so on;

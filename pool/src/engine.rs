@@ -206,7 +206,7 @@ impl<S: Supply> Engine<S> {
         self.threads.iter().position(|thread| thread.id() == current)
     }
 
-    /// Waits until every worker has ended. Does not tell them to: see [`stop_and_join`](Engine::stop_and_join).
+    /// Waits until every worker has ended. Does not signal them to stop: see [`stop_and_join`](Engine::stop_and_join).
     ///
     /// Called on a worker's own thread it waits for the *others*, those excepted that are waiting here too; the thread
     /// itself ends when its body returns. May be called several times, from several threads. Blocks the thread.

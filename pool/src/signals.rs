@@ -236,7 +236,7 @@ impl Counts {
         self.searching() == 0 && self.sleeping() > 0
     }
 
-    /// The same for who wakes others in its place: also if few search for so many that sleep.
+    /// The same for a searcher that wakes another in its place: also true if few workers search and many sleep.
     fn wants_heir(self, sleepers_a_searcher: usize) -> bool {
         let few = self.sleeping() > 0
             && self.searching() < SEARCHERS

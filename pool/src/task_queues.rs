@@ -220,7 +220,7 @@ where
         }
     }
 
-    /// Puts an item that was taken in the queue of its key's worker; nobody else may be told that the pool has been closed since.
+    /// Puts an item that was taken into the queue of its key's worker, even if the pool has been closed since: no other thread gets the item back.
     fn send_to_its_worker(&self, affinity: usize, item: Q::Item) {
         let mut inner = self.lock();
         match inner.phase {

@@ -1,4 +1,4 @@
-//! Edges: who waits for whom, so that a cycle of waits is found by the wait that closes it.
+//! Edges of the wait-for graph, so that the wait that closes a cycle finds it.
 //!
 //! A wait without a limit is an *edge* from the waiter's context to the one whose stack it waits for. It is made in steps:
 //!
@@ -252,7 +252,7 @@ impl Context {
         }
     }
 
-    /// The same, but if another thread holds the wait, this goes on until that has let go of it: a wait that a dump looks at has not ended. The caller
+    /// The same, but if another thread holds the wait, this retries until that thread releases it: a wait that a dump reads has not ended. The caller
     /// does not hold this wait itself.
     pub fn hold_in_turn(&self, ticket: Ticket) -> Option<Held<'_>> {
         loop {
@@ -285,7 +285,7 @@ impl Context {
     }
 }
 
-/// A wait that is held; let go of when this is dropped.
+/// A held wait, which is released when this is dropped.
 #[derive(Debug)]
 pub struct Held<'a> {
     context: &'a Context,

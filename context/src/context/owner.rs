@@ -1,6 +1,6 @@
 //! Waits for what one context holds: a lock, a value that is being made.
 //!
-//! A waiter can be told from its wait whom it waits for, so urgency reaches the holder, a dump names it, and a cycle of waits that
+//! A wait names the holder of what it waits for, so urgency reaches that holder, a dump names it, and a cycle of waits that
 //! leads through locks is found ([`edge`](super::edge)). The holder of a lock changes while others wait for it. So the edge of such a
 //! wait does not lead to a context, but to an [`OwnerWait`] in the waiter's frame, which knows how to ask the lock.
 //!

@@ -7,7 +7,7 @@
 //!
 //! * **Q1** The queue is touched only by the holder of its lock, or by the thread that has taken it whole.
 //! * **Q2** A node is linked and unlinked by its owner under that lock, or walked by the taker of the whole list. The
-//!   owner does not leave its frame before the node is unlinked, or the taker has let go of it.
+//!   owner does not leave its frame before the node is unlinked, or the taker has released it.
 //! * **Q3** The taker reads a node's link, context and ticket before it wakes the context. If it won, the node is never
 //!   touched again. If it was refused, the owner has left its wait for another reason and waits for the taker: the
 //!   taker's last touch is the release store of `released`. The taker releases a node that is one of several even if it has won, since the owner
@@ -206,7 +206,7 @@ impl WaitNode {
         unsafe { self.context() }.map_or(self.ticket.0, Context::urgency)
     }
 
-    /// Waits until the taker of the whole list has let go of this node. Called by an owner whose wait ended otherwise
+    /// Waits until the taker of the whole list has released this node. Called by an owner whose wait ended otherwise
     /// while its target went terminal; the taker is at most a few instructions away.
     pub fn await_release(&self) {
         #[cfg(not(mutant = "leaver_does_not_wait"))]
@@ -343,7 +343,7 @@ pub struct WaitList {
 }
 
 impl WaitList {
-    /// Wakes everybody, first come first. Touches nothing but the nodes, by Q3. Answers the listeners, whom the caller notifies (Q4).
+    /// Wakes all waiters, in order of arrival. Touches nothing but the nodes, by Q3. Returns the listeners, which the caller notifies (Q4).
     ///
     /// # Safety
     ///

@@ -68,7 +68,7 @@ impl Switch {
         unsafe { *self.inner.get() = Some(inner) };
     }
 
-    /// Runs the fiber until it leaves, and answers whom it named as next.
+    /// Runs the fiber until it leaves, and returns the fiber that it names as next.
     ///
     /// # Safety
     ///

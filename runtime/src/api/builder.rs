@@ -111,7 +111,7 @@ impl RequestBuilder {
 
     /// For how long it may take, from when it is made, on the clock of its runtime: then it is aborted, with
     /// [`CancelReason::Deadline`], also while others wait for it. That is a [`deadline`](Self::deadline); of two the nearer one counts. A
-    /// duration that leads farther than time can be told is no limit.
+    /// duration that an `Instant` cannot express is no limit.
     ///
     /// ```
     /// use std::time::Duration;

@@ -68,7 +68,7 @@ impl<'a> Source for &'a AnyRequest {
     }
 }
 
-// SAFETY: the node is out of the request's list, or its taker has let go of it, when `leave` returns. Nothing is handed over.
+// SAFETY: the node is out of the request's list, or its taker has released it, when `leave` returns. Nothing is handed over.
 unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
     fn look(&mut self, _: &Context) -> bool {
         let Some(fiber) = foreign::fiber() else {
@@ -145,7 +145,7 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
                 true
             }
             Err(()) => {
-                // A node that is one of several is let go of in any case.
+                // The taker releases a node that is one of several in any case.
                 node.await_release();
                 false
             }

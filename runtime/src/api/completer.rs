@@ -90,7 +90,7 @@ impl<T: Send + 'static> Request<T> {
     /// the current request, and belongs to the current runtime. A [`cancel`](Request::cancel) ends it at once, if nobody wants it; the completer then
     /// comes too late. Its callbacks run on the thread that completes it.
     ///
-    /// A wait for it closes no cycle, since nothing is known of who completes it: a wait that nobody ends shows in a dump, by this name.
+    /// A wait for it closes no cycle, since the runtime does not know which thread completes it. A dump shows a wait that never ends, by this name.
     ///
     /// ```
     /// use forebear::{Request, WaitError};
@@ -110,7 +110,7 @@ impl<T: Send + 'static> Request<T> {
             unsafe { cancel::refuse(request.header_ptr()) };
         }
         if h.word().hold(|| ()) {
-            // Held back by no pool, whatever the word says: so nobody admits it, and nobody lets go of it.
+            // No pool holds it back, whatever the word says: so no pool admits it or releases it.
             h.word().submit(SUBMITTED);
             // SAFETY: the handle.
             unsafe { submit::enter_family(request.header_ptr()) };

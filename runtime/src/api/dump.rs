@@ -1,4 +1,4 @@
-//! Dumps: what every live request of a runtime is doing, and whom it waits for.
+//! Dumps: what every live request of a runtime is doing, and what it waits for.
 //!
 //! [`Runtime::dump`](crate::Runtime::dump) makes one, while the runtime goes on. There is no registry of requests: a dump looks where
 //! requests stand.

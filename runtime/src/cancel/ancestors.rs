@@ -51,7 +51,7 @@ pub(crate) fn reason_of_ancestor(h: &Header) -> CancelReason {
     cancelled_ancestor(h).map_or(CancelReason::Parent, reason_for_children)
 }
 
-/// What the children of a request are told that is cancelled, or over and passes a cancel through: a deadline is theirs, too.
+/// The reason for the children of a request that is cancelled, or is over and passes a cancel on. Its deadline counts for them, too.
 pub(super) fn reason_for_children(parent: &Header) -> CancelReason {
     let parent = parent.identity();
     if parent.bare.load().has(MARKED) {

@@ -6,10 +6,10 @@ use super::is_cancelled;
 use crate::record::header::Header;
 use crate::state::word::{Demand, LENT, Word};
 
-/// Who in the list of waiters wants `h`. Under its word's lock. A lender the word knows itself.
+/// Which demand the list of waiters of `h` has. Called under the lock of its word. The word itself knows of a lender.
 pub(super) fn demand(h: &Header) -> Demand {
     if h.word().load().has(LENT) {
-        // The word knows that itself.
+        // The word itself knows of a lender.
         return Demand::Live;
     }
     list_demand(h, wants)
@@ -17,7 +17,7 @@ pub(super) fn demand(h: &Header) -> Demand {
 
 /// The same, lenders included. `wants` says whether a waiter is demand.
 pub(super) fn list_demand(h: &Header, wants: impl Fn(&Header, &Header) -> bool) -> Demand {
-    // The waiter that is found comes first in the next scan: of many that leave, each would have to pass the rest.
+    // The waiter that is found is first in the next scan: else, when many waiters leave, each scan would pass all of the others.
     // SAFETY: Q1: the lock.
     match unsafe { h.waiters.find_to_front(|node| node_wants(node, h, &wants)) } {
         true => Demand::Live,
@@ -37,7 +37,7 @@ fn node_wants(node: &WaitNode, h: &Header, wants: impl Fn(&Header, &Header) -> b
     // SAFETY: the node is listed, and its list's lock is held.
     match unsafe { node.context() }.and_then(waiter) {
         Some(waiter) => wants(waiter, h),
-        // A foreign thread or a listener, on nobody's behalf.
+        // A foreign thread or a listener, outside any request.
         None => true,
     }
 }

@@ -28,8 +28,8 @@ use crate::record::header::{DETACHED, Header};
 use crate::state::open::{self, Open};
 use crate::state::word::{Cancel, Demand, SUBMITTED};
 
-/// Whether a cancelled `waiter` that leaves `target` asks for its cancellation: not if that is another's affair, whose
-/// creator lives and which somebody has submitted who did not wait.
+/// Whether a cancelled `waiter` that leaves `target` asks the target to cancel. Not if the target belongs to others:
+/// it was submitted other than by a wait, and its creator is another request that is neither over nor cancelled, or it has none.
 pub(crate) fn asks(waiter: Option<&Header>, target: &Header) -> bool {
     let creator = target.parent().filter(|_| !target.is(DETACHED)).map(Header::identity);
     if let (Some(waiter), Some(creator)) = (waiter, creator)
@@ -51,8 +51,8 @@ fn reason_of_waiter(fiber: Option<&Fiber>, target: &Header) -> CancelReason {
     }
 }
 
-/// Leaves the target's list for another reason than its end: a time-out, or (`asks`) the waiter's own cancel. `Err`: the
-/// target is over, and its finisher has let go of the node.
+/// Leaves the target's list before the target ends: by a time-out, or (`asks`) the waiter's own cancel. `Err`: the
+/// target is over, and its finisher has released the node.
 ///
 /// # Safety
 ///

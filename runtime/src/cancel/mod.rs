@@ -85,16 +85,16 @@ pub(crate) use self::unstarted::Marked;
 #[doc(alias = "CancellationToken")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cancellation {
-    /// The request is cancelled: it ends as such, if it has not already.
+    /// The request is cancelled: it ends as cancelled.
     Marked,
     /// A request that is not cancelled, or a thread such as `main`, waits for it. It is spared, and cancelled when the last such waiter
     /// leaves. [`abort`](crate::Request::abort) spares no request.
     Vetoed,
-    /// It was over, or as good as: its callbacks run.
+    /// The request was over, or its callbacks were running.
     AlreadyDone,
 }
 
-/// Cancels, unless somebody wants it.
+/// Cancels the request, unless it has demand.
 ///
 /// # Safety
 ///
@@ -107,7 +107,7 @@ pub(crate) unsafe fn cancel(header: NonNull<Header>) -> Cancellation {
     unsafe { carry_out(header, came) }
 }
 
-/// Cancels it, whatever demand there is.
+/// Cancels the request, whatever demand it has.
 ///
 /// # Safety
 ///
@@ -122,11 +122,11 @@ pub(crate) unsafe fn abort(header: NonNull<Header>, reason: CancelReason) -> Can
     unsafe { carry_out(header, came) }
 }
 
-/// Does what a transition has left to do.
+/// Carries out what a transition of the word has left to its caller.
 ///
 /// # Safety
 ///
-/// The answer is fresh, and the caller's; the caller has a count of the request.
+/// `came` is the answer of a transition that the caller has just made; the caller has a count of the request.
 pub(crate) unsafe fn carry_out(header: NonNull<Header>, came: Cancel) -> Cancellation {
     match came {
         Cancel::Ended => {
@@ -154,7 +154,7 @@ pub(crate) unsafe fn carry_out(header: NonNull<Header>, came: Cancel) -> Cancell
     }
 }
 
-/// The same where no code of the user's may run, or where it could wait for what the caller does next: an end is left to a worker.
+/// The same where no user code may run, or where user code could wait for what the caller does next: a worker ends the request.
 ///
 /// # Safety
 ///
@@ -169,8 +169,8 @@ pub(crate) unsafe fn carry_out_later(header: NonNull<Header>, came: Cancel) {
     }
 }
 
-/// If the caller is an arm of the request, the mark is delivered here as well: what the arm makes from now on is born cancelled, though the worker that the
-/// request runs on has yet to attend to the message.
+/// If the caller is an arm of the request, delivers the mark to the arm as well. So children that the arm makes from now on start out cancelled, although
+/// the worker of the request has not read the message yet.
 ///
 /// # Safety
 ///
@@ -178,13 +178,13 @@ pub(crate) unsafe fn carry_out_later(header: NonNull<Header>, came: Cancel) {
 unsafe fn deliver_to_own_arm(header: NonNull<Header>) {
     let top = fiber::get().and_then(Fiber::request);
     if let Some(arm) = top.filter(|top| top.is(ARM) && ptr::eq(top.identity(), header.as_ptr())) {
-        // SAFETY: what is on top of the calling stack is not over.
+        // SAFETY: the request on top of the calling stack is not over.
         unsafe { deliver(NonNull::from(arm)) };
     }
 }
 
-/// The time of a request's own deadline is there: aborts it. One that is over already has left children, to whom this goes on as a
-/// cancel of it would have. On any thread; runs no user code: what it ends is left to a worker.
+/// A request's own deadline has passed: aborts the request. If it is over, the cancel goes on to the children that it has left, as a
+/// cancel of the request would have. For any thread. Runs no user code: a worker ends what this claims.
 ///
 /// # Safety
 ///
@@ -214,7 +214,7 @@ pub(crate) unsafe fn limit_comes(header: NonNull<Header>) {
     }
 }
 
-/// Leaves an end to a worker, since it may run user code: see [`unstarted::end_all`].
+/// Leaves the end of a request to a worker, since it may run user code: see [`unstarted::end_all`].
 ///
 /// # Safety
 ///
@@ -237,8 +237,8 @@ pub(crate) fn reason(h: &Header) -> CancelReason {
     h.side().and_then(|side| side.reason.get()).unwrap_or(CancelReason::Asked)
 }
 
-/// Cancels a request because an ancestor was cancelled before it was submitted. What has declared to be after it may stand in its list already, and
-/// is no demand before the submission: a wait that came then would find it cancelled.
+/// Cancels a request because an ancestor was cancelled before it was submitted. Its list may already have edges of dependents. They are no demand
+/// before the submission: a wait that began then would find the request cancelled.
 ///
 /// # Safety
 ///
@@ -250,12 +250,12 @@ pub(crate) unsafe fn cancel_orphan(header: NonNull<Header>) {
     unsafe { carry_out(header, came) };
 }
 
-/// The mark of [`cancel_orphan`], which the caller carries out.
+/// The mark of [`cancel_orphan`]. The caller carries out the rest.
 fn mark_orphan(h: &Header) -> Cancel {
     mark_for_ancestor(h, |waiter, h| h.word().load().life() != NEW && wants(waiter, h))
 }
 
-/// Asks on behalf of a cancelled ancestor. `wants` says whether a waiter (or a lender) wants the request.
+/// Cancels a request on behalf of a cancelled ancestor. `wants` decides whether a waiter, or a lender, is demand.
 ///
 /// # Safety
 ///
@@ -272,17 +272,17 @@ fn mark_for_ancestor(h: &Header, wants: impl Fn(&Header, &Header) -> bool) -> Ca
     let lender_wants = || {
         // SAFETY: under the lock of one that is lent: a lender is below it on the stack, so it is not over.
         let lender = unsafe { h.lender.get().as_ref() };
-        // None: a foreign thread, on nobody's behalf; or it has just been claimed.
+        // None: a foreign thread outside any request; or the request has just been claimed.
         lender.is_none_or(|lender| wants(lender, h))
     };
     h.word().cancel_lent(lender_wants, || {
         side.reason.set(Some(reason));
-        // A lender the word knows itself.
+        // The word itself knows of a lender.
         list_demand(h, &wants)
     })
 }
 
-/// The mark of a started request goes to the thread it runs on.
+/// Delivers the mark of a started request on the thread that it runs on: here, or by a message.
 ///
 /// # Safety
 ///
@@ -296,7 +296,7 @@ pub(crate) unsafe fn deliver(header: NonNull<Header>) {
     // SAFETY: M3: arenas stay while headers of them do.
     match unsafe { ran_on.as_ref() } {
         Some(arena) if ptr::eq(arena, own) => {
-            // It goes on here before long, and was perhaps left long ago: all its lines at once, not one after the other.
+            // It continues here soon, and may have been suspended for long: prefetches all its cache lines at once.
             prefetch::left(h.fiber.load(Ordering::Relaxed));
             let mut spread = Spread::on(arena);
             spread.from(header);
@@ -309,7 +309,7 @@ pub(crate) unsafe fn deliver(header: NonNull<Header>) {
             spread.put_aside();
         }
         None => {
-            // It has just been claimed, and where is not known yet: its claimer will find out when it reads the message.
+            // It has just been claimed, and its thread is not known yet: the claimer delivers the mark when it reads the message.
             // SAFETY: M3.
             let Some(arena) = (unsafe { h.arena.get().as_ref() }) else { return };
             let mut spread = Spread::beside(arena);
@@ -319,15 +319,15 @@ pub(crate) unsafe fn deliver(header: NonNull<Header>) {
     }
 }
 
-/// Does what has been left at a foreign thread's arena, whose owner this is. Runs no user code.
+/// Works off the messages of a foreign thread's arena. Called by its owner. Runs no user code.
 pub(crate) fn attend_arena(arena: &Arena) {
     let mut spread = Spread::on(arena);
     spread.messages();
     spread.put_aside();
 }
 
-/// Works off what a worker's arena was left when nobody was there to read it: all that ran is over, so only what is to be ended
-/// is left to do. By the thread that closes the arena.
+/// Works off the messages that a worker's arena got after the worker had left. All requests that ran there are over, so only ends
+/// are left to do. Called by the thread that closes the arena.
 pub(crate) fn close_owner_mailbox(arena: &Arena) {
     let mut ended = Vec::new();
     for message in arena.owner_mailbox.close() {
@@ -337,11 +337,11 @@ pub(crate) fn close_owner_mailbox(arena: &Arena) {
             told => unsafe { arena::release(told.header()) },
         }
     }
-    // SAFETY: O1: what is to be ended is the message's.
+    // SAFETY: O1: a message owns the request that it asks to end.
     unsafe { unstarted::end_all(&ended) };
 }
 
-/// An arm that was taken elsewhere begins on this fiber: its maker may have been cancelled before.
+/// An arm that another thread made begins on this fiber: delivers a mark that its maker already has.
 pub(crate) fn arm_begins() {
     if let Some(node) = fiber::get().and_then(Fiber::request)
         && is_cancelled(node)
@@ -351,7 +351,7 @@ pub(crate) fn arm_begins() {
     }
 }
 
-/// The children of a request that ends: failed, or cancelled and not delivered yet. By the thread it ran on.
+/// Spreads to the children of a request that ends failed, or cancelled with a mark that is not delivered yet. Called by the thread that it ran on.
 ///
 /// # Safety
 ///
@@ -367,7 +367,7 @@ pub(crate) unsafe fn spread_at_end(header: NonNull<Header>, reason: Option<Cance
     spread.put_aside();
 }
 
-/// Aborts the jobs of the stopped scopes in `owner`: here, or by a message to the thread that it runs on.
+/// Aborts the jobs of the stopped scopes in `owner`: here, or by a message to the thread that `owner` runs on.
 ///
 /// # Safety
 ///
@@ -393,7 +393,7 @@ pub(crate) unsafe fn stop_scopes(owner: NonNull<Header>) {
     }
 }
 
-/// The arena whose owner this thread is, as far as what runs on top of it goes.
+/// The arena that this thread owns and that the request on top of its stack runs on; null if there is none.
 pub(crate) fn own_arena(here: Option<&Fiber>) -> *const Arena {
     match here {
         Some(fiber) => {

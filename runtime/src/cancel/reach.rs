@@ -32,8 +32,8 @@ use crate::shared::worker::is_unwinding;
 use crate::state::ancestor_walk::{self, Height};
 use crate::state::word::{COMPLETING, MARKED};
 
-/// A wait on this fiber is about to answer that its target was cancelled for this reason, or (`None`) has failed. Whether the
-/// caller's own cancel is to be told in its place.
+/// A wait on this fiber is about to return that its target was cancelled for this reason, or (`None`) has failed. Whether it is
+/// to return the caller's own cancel instead.
 #[cold]
 pub(crate) fn is_told_of(fiber: &Fiber, reason: Option<CancelReason>) -> bool {
     if is_unwinding(fiber) {

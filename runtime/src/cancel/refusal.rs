@@ -1,9 +1,9 @@
-//! Whether a cancel concerns the code that asks: one table of who may ask what.
+//! Whether a cancel concerns the calling code: one table of the queries, and which code may call each.
 //!
-//! A mark may be on its way to a thread: in the messages of its arena. The worker's attention word says so before the message can
-//! matter. So the fast way is one load of that word, and only the slow way reads the messages, and then the request's word.
+//! A mark may be on its way to a thread, as a message to its arena. The worker's attention word announces the message before it can
+//! matter. So the fast path is one load of that word. Only the slow path reads the messages, and then the request's word.
 //!
-//! | function | its question | who may ask | fast way | slow way |
+//! | function | its question | may be called by | fast path | slow path |
 //! |---|---|---|---|---|
 //! | [`concerns`] | may a cancel concern what runs on this fiber? | the fiber's thread | the worker's attention; on a foreign thread: any request on top | |
 //! | [`concerns_worker`] | the same of any fiber of the worker | the worker | its attention | |
@@ -71,7 +71,7 @@ pub(crate) fn concerns_worker(attention: &Attention) -> bool {
     attention.get() & (MESSAGE | MARKS) != 0
 }
 
-/// Attends, and looks whether the request on top is cancelled.
+/// Reads the messages, and then whether the request on top is cancelled.
 #[cold]
 #[inline(never)]
 pub(crate) fn looks(fiber: &Fiber) -> bool {
@@ -83,28 +83,28 @@ pub(crate) fn looks(fiber: &Fiber) -> bool {
 #[inline(never)]
 fn refuses_slowly(fiber: &Fiber) -> bool {
     read_messages(fiber);
-    // What a destructor waits for while an unwind runs it, it waits for to clean up.
+    // A destructor that waits during an unwind waits in order to clean up.
     is_cancelled_here(fiber) && !is_unwinding(fiber)
 }
 
-/// Whether a wait or yield on the fiber that this is called on is to be refused, which a cancel may concern.
+/// Whether a wait or yield on the calling fiber is to be refused; [`concerns`] has returned true.
 #[cold]
 #[inline(never)]
 pub(crate) fn refuses_here() -> bool {
     fiber::get().is_some_and(refuses_slowly)
 }
 
-/// Whether the request on top is cancelled, and its waits go on all the same, since an unwind runs them. As far as is known here.
+/// Whether the request on top is cancelled, as far as this thread knows, and its waits are allowed all the same, since an unwind runs them.
 #[inline]
 pub(crate) fn is_outlasted(fiber: &Fiber) -> bool {
     concerns(fiber) && is_cancelled_here(fiber) && is_unwinding(fiber)
 }
 
-/// Does what others have left for this thread. Runs no user code.
+/// Works off the messages that other threads have left for this one. Runs no user code.
 pub(crate) fn read_messages(fiber: &Fiber) {
     match fiber.worker_record() {
         Some(worker) => attend_messages(worker),
-        // What runs on this stack has one of the thread's arenas: they are few, and the stack may be deep.
+        // The requests of this stack use the thread's arenas, which are few, while the stack may be deep.
         None if thread::each_arena(|arena| {
             if !arena.owner_mailbox.is_empty() {
                 attend_arena(arena);
@@ -120,7 +120,7 @@ pub(crate) fn read_messages(fiber: &Fiber) {
                 {
                     attend_arena(arena);
                 }
-                // SAFETY: what is below another on a stack is not over.
+                // SAFETY: a request below another on a stack is not over.
                 at = unsafe { frame.lender.get().as_ref() };
             }
         }

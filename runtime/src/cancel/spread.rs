@@ -1,8 +1,8 @@
-//! One spreading: how a cancel goes on from a request to its descendants. The head of [`super`] has the steps before and after.
+//! One spreading: how a cancel spreads from a request to its descendants. The head of [`super`] has the steps before and after.
 //!
 //! # Vocabulary
 //!
-//! * **owned** spreading ([`Spread::on`]): by the owner of an arena. It delivers the marks of what runs there, and walks the private queue and
+//! * **owned** spreading ([`Spread::on`]): by the owner of an arena. It delivers the marks of requests that run there, and walks the private queue and
 //!   the lists of children.
 //! * spreading **beside** an arena ([`Spread::beside`]): by another thread. It asks requests and sends messages; it walks a list only under the lock
 //!   of an arena that has no owner.
@@ -11,28 +11,28 @@
 //! # Steps
 //!
 //! [`Spread::from`] takes one request that is cancelled, or is over and passes its parent's cancel on. It delivers the mark, then asks all children.
-//! The answer says what follows ([`Spread::follow`]):
+//! Each child's answer decides what follows ([`Spread::follow`]):
 //!
-//! | the child | goes to | emptied by |
+//! | the child | is put into | emptied by |
 //! |---|---|---|
 //! | was claimed by this exchange, unstarted | `ended`, with the runner's link | [`Spread::put_aside`]: the worker's loop, a driver, or this thread outside of its wait |
 //! | started on this arena, or is over | `work` | the loop of [`Spread::from`] |
 //! | started on another arena | a message to its owner | the owner, in a spreading of its own |
-//! | started on an arena that nobody owns any more | `left` | this thread, under the lock of the lists |
+//! | started on an arena that has no owner any more | `left` | this thread, under the lock of the lists |
 //! | is an arm, or was found under the lock of a list | `held` too: a link keeps it | [`Spread::put_aside`] |
 //!
 //! There is no recursion, so descendants may be of any depth. No user code runs: the worker may be about to leave the stack that it is on.
 //!
 //! # Reasons
 //!
-//! A child is told that its parent was cancelled, or what the cancel of an ancestor that is over means for it. For the jobs of a
-//! stopped scope `reason` is told instead; else a runtime that is shut down tells `Shutdown`.
+//! A child's mark has the reason that its parent was cancelled, or the reason that a cancel of an ancestor that is over implies. The jobs of a
+//! stopped scope get `reason` instead. In a runtime that is shut down, other children get `Shutdown`.
 //!
 //! # The race
 //!
 //! *Asking against a claim.* Mark and claim are exchanges of one word. If the claim is first, the claimer may not have written `ran_on` yet, so
-//! it is not known which owner has to deliver the mark. Then each worker gets a message. The one that runs the request finds `ran_on`
-//! written when it reads the message, since it wrote that itself; the others drop theirs.
+//! the spreading thread does not know which owner has to deliver the mark. Then it sends a message to each worker. The worker that runs the request
+//! finds `ran_on` written when it reads the message, since it wrote that itself; the others drop theirs.
 
 use std::ptr::{self, NonNull};
 
@@ -66,31 +66,31 @@ const RECORD_AHEAD: usize = 3;
 /// One spreading, by the owner of one arena. See the module head.
 pub(super) struct Spread<'a> {
     pub(super) arena: &'a Arena,
-    /// Whether this thread owns the arena. Then what ran there is gone on from here.
+    /// Whether this thread owns the arena. Then the spreading continues from requests that ran there.
     pub(super) owned: bool,
     /// The worker whose arena it is, if it is owned.
     pub(super) worker: Option<&'a WorkerRecord>,
-    /// What those that are asked next are told, if not what their parent's cancel means for them.
+    /// The reason for the requests that are asked next, if it is not that of their parent's cancel.
     pub(super) reason: Option<CancelReason>,
-    /// What that is, if anybody was asked.
+    /// The reason of their parent's cancel, once it is known.
     below: Option<CancelReason>,
-    /// If it is to abort the jobs of this scope only.
+    /// The scope whose jobs alone are to be aborted; null if there is none.
     pub(super) of_scope: *const ScopeCore,
-    /// Started here (or over): to be gone on from.
+    /// Requests that started here, or are over: the spreading continues from them.
     work: Vec<Next>,
-    /// Claimed by us, with the runner's link: to be ended.
+    /// Requests that this spreading has claimed, with the runner's link: to be ended.
     pub(super) ended: Vec<NonNull<Header>>,
-    /// Held by a link until this is over.
+    /// Requests that are kept by a link until the spreading is over.
     pub(super) held: Vec<NonNull<Header>>,
-    /// Held, over, and their children's arena has nobody who looks after it: to be gone on from, here, by a loop.
+    /// Kept requests that are over, on an arena without an owner: the spreading continues from them here, in a loop.
     left: Vec<NonNull<Header>>,
     /// Whether that loop runs.
     is_at_left: bool,
 }
 
-/// One to be gone on from, and what its parent's cancel means for it, where that is known. Those that are over pass the same on to their
-/// children: were each to ask its way up for it, a long line of them that nobody keeps, and where no skip links are left therefore
-/// ([`crate::state::ancestor_walk`]), would be gone through once for each.
+/// A request to continue from, and the reason of its parent's cancel, where that is known. Requests that are over pass the same reason on to their
+/// children. If each walked up its ancestors for the reason, a long chain without handles, which has no skip links
+/// ([`crate::state::ancestor_walk`]), would be walked once for each of its members.
 type Next = (NonNull<Header>, Option<CancelReason>);
 
 impl<'a> Spread<'a> {
@@ -119,7 +119,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Works off what others have left.
+    /// Works off the messages of other threads.
     pub(super) fn messages(&mut self) {
         self.sweep_if_due();
         for message in self.arena.owner_mailbox.take() {
@@ -130,7 +130,7 @@ impl<'a> Spread<'a> {
                 Message::Cancelled(_) if ptr::eq(h.ran_on.load(Ordering::Relaxed), self.arena) => {
                     self.from(header)
                 }
-                // It was left with everybody, and started elsewhere.
+                // Every worker got this message, and the request started on another one.
                 Message::Cancelled(_) => {}
                 Message::Scope(_) => self.scopes(header),
                 Message::End(_) => {
@@ -153,7 +153,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// A request that started here is cancelled, or its parent is and it is over. Most have nobody to go on to, and cost no
+    /// Spreads from a request that started here and is cancelled, or is over and has a cancelled parent. Most have no children, and cost no
     /// allocation.
     pub(super) fn from(&mut self, header: NonNull<Header>) {
         self.go_down((header, None));
@@ -162,7 +162,7 @@ impl<'a> Spread<'a> {
     fn go_down(&mut self, first: Next) {
         let mut next = Some(first);
         while let Some((header, told)) = next {
-            // SAFETY: the caller's count, or it stands in a list of ours, which it leaves only by us.
+            // SAFETY: the caller's count, or it is in a list of this thread's, from which only this thread removes it.
             let h = unsafe { header.as_ref() };
             if h.word().load().is_terminal() || h.came_late() || self.deliver(h) {
                 self.children_of((header, told));
@@ -172,7 +172,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Fetches what is needed of those whose turn comes soon: their stacks were perhaps left long ago.
+    /// Prefetches the memory of requests that are soon to be visited: their stacks may have been suspended for long.
     fn look_ahead(&self) {
         let ahead = |n: usize| self.work.len().checked_sub(n).map(|at| self.work[at].0);
         // SAFETY: as in `from`.
@@ -194,8 +194,8 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// The mark of one that runs here: wakes its stack, asks whom it lent to. False: it is in a shielded region, whose end
-    /// delivers.
+    /// Delivers the mark of a request that runs here: wakes its stack, or asks the request that it lent its stack to. False: it is in a shielded
+    /// region, whose end delivers the mark.
     pub(super) fn deliver(&mut self, h: &Header) -> bool {
         if !is_cancelled(h) {
             return false;
@@ -215,7 +215,7 @@ impl<'a> Spread<'a> {
         let Some(fiber) = (unsafe { h.fiber.load(Ordering::Relaxed).as_ref() }) else { return };
         let Some(top) = fiber.request() else { return };
         if ptr::eq(top, h) {
-            // A foreign thread is awake: it is the one that does this.
+            // A foreign thread is awake: it runs this code.
             if fiber.context().cancel_wait()
                 && let Some(worker) = self.worker
             {
@@ -223,7 +223,7 @@ impl<'a> Spread<'a> {
             }
             return;
         }
-        // Lent: the request above it on the stack is asked.
+        // The stack is lent: asks the request above it.
         let mut above = top;
         // SAFETY: what is below another on a stack is not over.
         while let Some(below) = unsafe { above.lender.get().as_ref() } {
@@ -260,7 +260,7 @@ impl<'a> Spread<'a> {
             self.private(parent);
         }
         if self.arena.is_foreign() {
-            // Others may put children in.
+            // Other threads may add children.
             self.family(self.arena, parent);
             return;
         }
@@ -289,7 +289,7 @@ impl<'a> Spread<'a> {
         self.work_off();
     }
 
-    /// Those in the private queue.
+    /// Asks the children in the private queue.
     pub(super) fn private(&mut self, parent: &Header) {
         let Some(worker) = self.worker else { return };
         let mut at = worker.list.last_below(parent);
@@ -328,11 +328,11 @@ impl<'a> Spread<'a> {
         self.ask_private_by_name(child, reason)
     }
 
-    /// The same for a reason that has to be noted, or of one that others may want.
+    /// The same with a reason that has to be stored, or for a request that may have demand.
     #[cold]
     #[inline(never)]
     fn ask_private_by_name(&self, child: &Header, reason: CancelReason) -> Cancel {
-        // Of one that nobody knows nobody can ask, but for the scope of a job.
+        // No thread can read the reason of a request without handles and links, except the scope of a job.
         let bits = child.word().load();
         let known = bits.handles() > 0 || bits.links() > 1 || !child.scope.get().is_null();
         let side = known.then(|| child.side_or_new());
@@ -343,17 +343,17 @@ impl<'a> Spread<'a> {
         };
         let came = child.word().cancel_private(|| {
             note();
-            // In a runtime that is shut nobody's wait counts.
+            // In a runtime that is shut down no waiter counts.
             if self.is_shut() { Demand::Nobody } else { demand(child) }
         });
         if came == Cancel::Ended {
-            // The exchange may not have asked for it: of a job that its maker has let go of only its scope knows.
+            // The exchange may not have stored the reason: only the scope knows of a job whose handle was dropped.
             note();
         }
         came
     }
 
-    /// Asks one child that others may know of.
+    /// Asks one child that other threads may know of.
     pub(super) fn visit(&mut self, child: &Header) {
         if child.is(DETACHED) {
             return;
@@ -367,9 +367,9 @@ impl<'a> Spread<'a> {
             return;
         }
         if child.is(ARM) {
-            // The same request: nobody is asked, and both arms run. One that has not started looks at its maker's mark when
-            // it does. That it has not is judged after an exchange on the word that its claim goes through: either the
-            // claim sees the mark, or this sees the claim.
+            // An arm is part of its maker's request, so it is not asked, and both arms run. An unstarted arm reads its maker's mark when
+            // it starts. Whether it has started is read after an exchange on the word by which it is claimed: either the
+            // claim sees the mark, or this thread sees the claim.
             if child.word().try_add_link() {
                 self.held.push(NonNull::from(child));
                 self.go_on(child);
@@ -399,7 +399,7 @@ impl<'a> Spread<'a> {
         self.follow(child, came);
     }
 
-    /// The children of this one are asked next. It was `told` that itself, by its own parent.
+    /// Prepares the reason for the children of `parent`, which are asked next. `told` is the reason that `parent` got from its own parent.
     fn look_below(&mut self, parent: &Header, told: Option<CancelReason>) {
         if self.reason.is_none() {
             let passed_on = told.filter(|_| parent.identity().is_passed());
@@ -407,7 +407,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// What the one that is asked now hears for its parent's sake.
+    /// The reason that the current request passes on from its parent.
     fn reason_below(&self) -> Option<CancelReason> {
         self.below.filter(|_| self.reason.is_none())
     }
@@ -418,12 +418,12 @@ impl<'a> Spread<'a> {
         self.reason.unwrap_or(spread)
     }
 
-    /// Does what follows from the answer of a child's word.
+    /// Carries out what the answer of a child's word asks for.
     pub(super) fn follow(&mut self, child: &Header, came: Cancel) {
         match came {
             Cancel::Ended => self.ended.push(NonNull::from(child)),
             Cancel::Marked => self.go_on(child),
-            // Over, perhaps before its children.
+            // The child is over, perhaps before its children are.
             Cancel::TooLate if child.word().load().is_terminal() => self.go_on(child),
             Cancel::TooLate
             | Cancel::MarkedShielded
@@ -433,7 +433,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Goes on from one that has started: here, or by a message.
+    /// Continues from a request that has started: here, or by a message.
     pub(super) fn go_on(&mut self, child: &Header) {
         let header = NonNull::from(child);
         // SAFETY: M3.
@@ -453,7 +453,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// A cancel goes on from `header` elsewhere. One that is forgotten has no children left (H1), and nothing to be told.
+    /// Passes the cancel of `header` to another arena. A request without any count has no children left (H1), and gets no message.
     pub(super) fn pass_on(&mut self, arena: &Arena, header: NonNull<Header>) {
         // SAFETY: it stands in a list of the caller's, or the caller has a count.
         let h = unsafe { header.as_ref() };
@@ -470,7 +470,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Goes on from what nobody else goes on from: a line of such may be of any length.
+    /// Continues from requests whose arena has no owner, in a loop: a chain of them may be of any length.
     fn work_off_left(&mut self) {
         if self.is_at_left {
             return;
@@ -492,8 +492,8 @@ impl<'a> Spread<'a> {
         self.is_at_left = false;
     }
 
-    /// The children of one that ran in a foreign thread, or on a worker that has gone, and is over: nobody there looks after
-    /// them any more.
+    /// Asks the children of a request that is over and ran on a foreign thread, or on a worker that has left: that thread no longer
+    /// reads messages for them.
     fn family(&mut self, arena: &Arena, parent: &Header) {
         let mut children = Vec::new();
         let lock = arena.lock_families();

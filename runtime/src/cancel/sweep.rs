@@ -186,7 +186,7 @@ impl Spread<'_> {
         };
         match worker.cancel_listed(listed, ask) {
             Cancel::Ended => {
-                // Of a job that its maker has let go of only its scope knows.
+                // Only the scope knows of a job whose handle was dropped.
                 note();
                 self.ended.push(NonNull::from(listed));
             }

@@ -151,7 +151,7 @@ impl<T> Request<T> {
 
     /// Has `f` called with the outcome when the request has ended, however; after the callbacks of that outcome. A panic
     /// of `f` goes to the hook. The request is over for others only after the last callback has returned: until then
-    /// [`state`](Request::state) tells them `Running` or `Suspended`, and [`is_done`](Request::is_done) is false. For the rest see [`on_finished`](Self::on_finished).
+    /// [`state`](Request::state) returns `Running` or `Suspended` to them, and [`is_done`](Request::is_done) is false. For the rest see [`on_finished`](Self::on_finished).
     ///
     /// ```
     /// use forebear::{Outcome, Request};

@@ -123,8 +123,8 @@ impl RuntimeBuilder {
     /// At every wait, yield, submit and end the seed decides which request continues. So requests do *not* run in the order of their
     /// ancestors here, but none that can continue is passed over for ever. The runtime belongs to the thread that first
     /// submits to it, waits in it, enters or runs it, until that exits; requests run when that thread waits or yields. Other threads may use it
-    /// as they may use any, but then what happens depends on them, too. Time is virtual: when nothing can go on the clock
-    /// jumps to the next deadline, so an hour's time-out passes at once; [`Runtime::now`] tells it. Goes with neither
+    /// as they may use any, but then what happens depends on them, too. Time is virtual: when no request can continue, the clock
+    /// jumps to the next deadline, so an hour's time-out passes at once; [`Runtime::now`] reads it. Goes with neither
     /// [`workers`](Self::workers) above 1 nor [`clock`](Self::clock).
     ///
     /// ```

@@ -90,7 +90,7 @@ pub(super) fn replace(builder: RuntimeBuilder) -> Result<Runtime, BuildError> {
     let runtime = builder.build()?;
     set(&runtime);
     if let Some(present) = present {
-        // What has come in this moment is let end; nobody is here to be told of what does not.
+        // Waits for requests that were submitted in this moment. No caller is left that could get an error.
         let _ = present.finish(Duration::MAX);
     }
     Ok(runtime)

@@ -49,7 +49,7 @@ fn drive(shared: &Arc<Shared>, fiber: &Fiber, index: usize) -> bool {
     ran
 }
 
-/// How long a driver sleeps at most before it looks again: nobody tells it of a deadline that goes before it comes.
+/// How long a driver sleeps at most before it checks again: a deadline that is disarmed does not wake it.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Sleeps until it is `at` on the runtime's clock, or something comes on a seat of this thread's, or earlier.

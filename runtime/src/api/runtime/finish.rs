@@ -253,7 +253,7 @@ pub(super) fn is_inside(fiber: &Fiber, shared: &Shared) -> bool {
 /// What follows the names of those that are aborted.
 const ENDED: &str = "A wait for one of them reports that a shutdown cancelled it";
 
-/// Waits until the runtime is quiet; false if the grace is over before. If it is endless, says after a while for whom `call` waits.
+/// Waits until the runtime is quiet; false if the grace is over before. With an endless grace, reports after a while what `call` waits for.
 fn await_quiet(shared: &Shared, grace: Duration, call: &str) -> bool {
     let until = shared.deadlines.after(grace);
     // A thread whose locals are being destroyed has a context for the call.

@@ -20,7 +20,7 @@ use crate::shared::parked;
 /// So many are named.
 const NAMED: usize = 16;
 
-/// The end has been waited for long enough: says for whom, and does what the policy asks for.
+/// The wait for the end takes too long: reports what it waits for, and carries out the policy.
 #[cold]
 pub(crate) fn settle_late(shared: &Shared) -> LateStep {
     say_who_is_waited_for(shared);

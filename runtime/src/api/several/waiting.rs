@@ -136,7 +136,7 @@ impl<T> RequestSet<T> {
         }
     }
 
-    /// No member can end before this wait does, and no wait for a request among those that lead back here could be told so: one comes out.
+    /// No member can end before this wait does, and no wait for a request that leads back here could get the error: removes one member.
     #[cold]
     pub(super) fn find_circular(&mut self) {
         let open = self.slots.iter_mut().enumerate().find_map(|(slot, entry)| match entry {

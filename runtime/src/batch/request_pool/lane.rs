@@ -51,7 +51,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
             };
             next = self.run.member_over(number, bytes, came, after);
             if after == LaneNext::Pause {
-                // Cancelled or not: the member will hear of it.
+                // The result does not matter: the member finds a cancel itself.
                 let _ = yield_now();
                 next = self.run.after_pause(number);
             }
