@@ -1,31 +1,31 @@
 //! Arenas: where headers are made, counted and freed.
 //!
-//! Every worker has an arena, and every foreign thread that makes or runs requests of a runtime. Memory is taken from a
-//! arena's own free lists and comes back to them; arenas exchange it in batches through the runtime's [`stock`], so what one
-//! worker freed is found by the next, and what nobody wants any more goes back to the system.
+//! Every worker has an arena, and every foreign thread that makes or runs requests of a runtime. An arena takes memory from its
+//! own free lists and returns it to them. Arenas exchange memory in batches through the runtime's [`stock`], so one worker uses what another
+//! has freed. The stock returns unused memory to the system.
 //!
 //! # The end of a header
 //!
-//! The thread that brings both counts to 0 calls [`end()`]. By then the children are gone, since together they hold a link of a
-//! parent that is over (H1). The end travels to `arena`, where the parent loses a child; the last one gives the parent's link
-//! back, which may be the parent's own end, and so on up the line: in a loop, never by recursion. To travel means one push to
-//! the other arena's list of returns, which is popped whole by its owner.
+//! The thread that brings both counts to 0 calls [`end()`]. By then all children have ended, since together they hold a link of a
+//! parent that is over (H1). The header travels to `arena`, where the parent's count of children falls. The last child releases the parent's link,
+//! which may be the parent's own end, and so on up the ancestors: in a loop, never by recursion. To travel means one push to
+//! the other arena's list of returns, which its owner takes whole.
 //!
 //! # Closed arenas
 //!
-//! An arena whose thread is gone is lent to the next foreign thread. When the runtime is over its arenas are *closed*: the
-//! list of returns holds a mark, and who finds the mark does the work itself, under the one lock of all closed arenas.
-//! An arena keeps the runtime's record alive while headers of it are about; the last one lets go.
+//! An arena whose thread has exited is given to the next foreign thread. When the runtime is over its arenas are *closed*: the
+//! list of returns holds a mark, and a thread that finds the mark ends the header itself, under the one lock of all closed arenas.
+//! An arena keeps the runtime's record alive while it has headers; the last header releases the record.
 //!
-//! # Who may touch what
+//! # Which thread may touch what
 //!
-//! | field | who, when |
+//! | field | thread, and when |
 //! |---|---|
 //! | `free`, `owned`, `large`, `sides` | the owner (M1) |
 //! | `runtime`, `worker` | written when the arena is made; read by any thread that has a header of it |
 //! | `owner_mailbox` | [`crate::state::owner_mailbox`]: any thread sends, the owner reads |
 //! | `families` | a lock; taken by a thread that links or unlinks a child where the arena may have no owner (N1) |
-//! | `local_owner` | the owner; a thread that asks for a local request ([`crate::state::word`]) |
+//! | `local_owner` | the owner; a thread that asks for the publication of a local request ([`crate::state::word`]) |
 //! | `returns` | any thread pushes; the owner takes the whole list |
 //! | `direct` | the owner counts; any thread reads |
 //!
@@ -34,8 +34,8 @@
 //! * **M1** The plain fields of an arena are touched by its owner: the thread it belongs to, or the holder of the lock of
 //!   the closed arenas once it is closed.
 //! * **M2** A header is in one list of returns at most: it is pushed by the thread that alone knows it.
-//! * **M3** An arena knows how many of its cells are in use, by its owner; a closed arena with none left lets the record go. Each
-//!   is counted once, with its class; how long a free list is follows from how many cells the arena has.
+//! * **M3** An arena counts its cells in use; its owner keeps the count. A closed arena with none left releases the record. Each cell
+//!   is counted once, with its class. The length of a free list follows from the number of cells that the arena has.
 
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use std::cell::Cell;
@@ -72,13 +72,13 @@ use crate::state::word::LocalOwner;
 
 /// The class of a cell that belongs to no arena: a ready value.
 pub(crate) const NO_ARENA: u8 = u8::MAX - 1;
-/// How many of a worker's local requests are asked for before it gives them up. Each costs who asks some 10 microseconds.
+/// How many of a worker's local requests other threads ask for before the worker makes no more. Each costs the asking thread some 10 microseconds.
 const PATIENCE: u32 = 64;
-/// An owner that has nothing to do keeps at most so many free cells of a class: each may be of another chunk, and keep that from the system.
+/// How many free cells of a class an idle owner keeps at most: each may belong to another chunk, and keep that chunk from the system.
 pub(crate) const KEPT: usize = 16;
-/// A free list of so many batches is long.
+/// How many batches make a free list long.
 const LONG: usize = 16;
-/// How many batches a long list loses at a time, beside as many as have come.
+/// How many batches a long list gives away at a time, besides as many as have returned.
 const SHED: usize = 8;
 
 struct FreeList {
@@ -97,15 +97,15 @@ pub(crate) struct Arena {
     uncut: [Cell<*mut u8>; CLASSES],
     /// Cells in use that came from the system one by one; and one while the arena is being closed.
     large: Cell<usize>,
-    /// With a count, until the last header of a closed arena has gone.
+    /// The runtime's record, with a count until the last header of a closed arena is freed.
     runtime: NonNull<RuntimeRecord>,
     /// The number of the worker it belongs to; `u32::MAX` for a foreign thread's.
     pub worker: u32,
     /// Requests that a foreign thread has run on its own stack here.
     pub direct: Counter,
-    /// What others have left for the owner to do.
+    /// Messages that other threads have left for the owner.
     pub owner_mailbox: OwnerMailbox<Message<Header>>,
-    /// Guards the lists of children where others may touch them (N1).
+    /// Guards the lists of children where other threads may touch them (N1).
     families: Mutex<()>,
     /// Whether requests made here are its owner's local requests at first.
     pub local_owner: LocalOwner,
@@ -121,9 +121,9 @@ fn closed_mark() -> *mut Header {
     ptr::dangling_mut::<Header>()
 }
 
-/// Primes a cell that is being cut, so of a chunk of which nobody uses that part.
+/// Primes a cell that is being cut out of an unused part of a chunk.
 fn prime(cell: NonNull<u8>) {
-    // SAFETY: a header is the least that a cell is for, and nobody uses it.
+    // SAFETY: each cell has room for a header, and no thread uses it.
     unsafe { Header::prime(cell.cast()) };
 }
 
@@ -157,12 +157,12 @@ impl Arena {
         self.worker == u32::MAX
     }
 
-    /// Whether it may be without an owner that looks after it: a foreign thread's, or one of a worker that has gone.
+    /// Whether it may have no owner that reads its mailbox: a foreign thread's arena, or that of a worker that has left.
     pub(crate) fn is_unattended(&self) -> bool {
         self.is_foreign() || self.owner_mailbox.is_abandoned()
     }
 
-    /// The lock of its families, if others may touch them.
+    /// The lock of its lists of children, if other threads may touch them.
     pub(crate) fn lock_families(&self) -> Option<MutexGuard<'_, ()>> {
         self.is_unattended().then(|| self.families.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -180,7 +180,7 @@ impl Arena {
         self.runtime
     }
 
-    /// Memory for a cell, [primed](Header::prime). By the owner.
+    /// Memory for a cell, [primed](Header::prime). Called by the owner.
     #[inline(always)]
     pub(crate) fn allocate(&self, class: u8, layout: std::alloc::Layout) -> NonNull<u8> {
         match self.pop_free(class) {
@@ -224,7 +224,7 @@ impl Arena {
         }
     }
 
-    /// Sees to it that the free list of this class, which is not the large one, is not empty. By the owner.
+    /// Refills the free list of this class if it is empty. Not for the large class. Called by the owner.
     fn fill(&self, class: u8) {
         self.drain_returns();
         if self.free[usize::from(class)].head.get().is_null() {
@@ -253,7 +253,7 @@ impl Arena {
         self.own(class, batch.len);
     }
 
-    /// Puts what is uncut of the first chunk on the free list. False: nothing is. By the owner.
+    /// Puts the uncut rest of the first chunk on the free list. False: there is none. Called by the owner.
     fn cut_rest(&self, class: usize) -> bool {
         let Some(chunk) = NonNull::new(self.uncut[class].replace(ptr::null_mut())) else { return false };
         let list = &self.free[class].head;
@@ -265,7 +265,7 @@ impl Arena {
         true
     }
 
-    /// Puts the cell of a header that nobody knows on the free list.
+    /// Puts the cell of a header that no other thread knows on the free list.
     ///
     /// # Safety
     ///
@@ -280,7 +280,7 @@ impl Arena {
         poison::free(cell.cast(), usize::from(class) * STEP);
     }
 
-    /// The arena has got so many more cells of this class.
+    /// Counts cells of this class that the arena has got.
     fn own(&self, class: usize, cells: usize) {
         self.owned[class].set(self.owned[class].get() + cells);
     }
@@ -289,18 +289,18 @@ impl Arena {
         self.owned[class].set(self.owned[class].get() - cells);
     }
 
-    /// How many free cells of this class it has.
+    /// How many free cells of this class the arena has.
     fn spare(&self, class: usize) -> usize {
         self.owned[class].get() - self.free[class].live.get()
     }
 
-    /// Whether no cell of the arena is in use. By the owner.
+    /// Whether no cell of the arena is in use. Called by the owner.
     fn is_done(&self) -> bool {
         self.large.get() == 0 && self.free.iter().all(|list| list.live.get() == 0)
     }
 
-    /// Gives batches away if a list has grown long: as many cells as have just returned, and some more. What lies far down in the
-    /// list is cold, and the owner has other things to do. By the owner.
+    /// Gives batches to the stock if a list has grown long: as many cells as have just returned, and some more. Not all at once: cells far down in
+    /// the list are cold, and the owner has requests to run. Called by the owner.
     fn shed(&self, class: usize, came: usize) {
         if self.spare(class) < BATCH * LONG {
             return;
@@ -318,38 +318,38 @@ impl Arena {
         self.runtime().depot.stock.give(class, batches);
     }
 
-    /// Whether it has more free cells than is good if its owner has nothing to do.
+    /// Whether an idle owner of the arena is to give free cells away. Called by the owner.
     #[inline]
     pub(crate) fn has_spare_cells(&self) -> bool {
         self.runtime().depot.stock.is_large() && (0..CLASSES).any(|class| self.is_spare(class))
     }
 
-    /// Whether it has more free cells of this class than is good.
+    /// The same for one class.
     #[inline]
     pub(crate) fn has_spare_of(&self, class: u8) -> bool {
         usize::from(class) < CLASSES && self.is_spare(usize::from(class))
     }
 
-    /// Twice as many for a foreign thread. A worker is asked once in a while, a foreign thread at each wait, and it is not to give what it
-    /// takes at once again.
+    /// The limit is doubled for a foreign thread. A worker checks once in a while, a foreign thread at each wait, and would give away cells that it
+    /// needs again at once.
     fn is_spare(&self, class: usize) -> bool {
         self.spare(class) > if self.is_foreign() { 2 * KEPT } else { KEPT }
     }
 
-    /// Gives away each list that is too long, in no more time however long it is. A worker gives the list whole. A foreign thread keeps the
-    /// cells that it freed last. By the owner.
+    /// Gives away each list that is too long, in constant time. A worker gives the whole list. A foreign thread keeps the
+    /// cells that it freed last. Called by the owner.
     #[cold]
     pub(crate) fn give_spare_cells(&self) {
         let kept = if self.is_foreign() { KEPT } else { 0 };
         (0..CLASSES).filter(|class| self.is_spare(*class)).for_each(|class| self.give_list(class, kept));
     }
 
-    /// Gives away all that is free. By the owner.
+    /// Gives away all free cells. Called by the owner.
     fn give_all(&self) {
         (0..CLASSES).filter(|class| self.spare(*class) > 0).for_each(|class| self.give_list(class, 0));
     }
 
-    /// Gives away a list but for its first `kept` cells, of which it has more.
+    /// Gives away a list except its first `kept` cells. The list is longer than that.
     fn give_list(&self, class: usize, kept: usize) {
         // The stock returns whole chunks to the system.
         self.cut_rest(class);
@@ -369,7 +369,7 @@ impl Arena {
         }
     }
 
-    /// Takes in what others have returned. By the owner.
+    /// Takes the headers that other threads have returned. Called by the owner.
     pub(crate) fn drain_returns(&self) {
         if self.returns.0.load(Ordering::Relaxed).is_null() {
             return;
@@ -377,7 +377,7 @@ impl Arena {
         let mut at = self.returns.0.swap(ptr::null_mut(), Ordering::AcqRel);
         let (mut last_class, mut came) = (0, 0);
         while let Some(header) = NonNull::new(at) {
-            // SAFETY: M2: popped whole, so ours.
+            // SAFETY: M2: the list was taken whole, so this thread owns it.
             unsafe {
                 at = header.as_ref().next_return();
                 last_class = header.as_ref().memory_class.get();
@@ -390,13 +390,13 @@ impl Arena {
         }
     }
 
-    /// Whether something is on its way here, or was sent and has not been taken in.
+    /// Whether there are returned headers that the owner has not taken.
     #[inline]
     pub(crate) fn has_returns(&self) -> bool {
         !self.returns.0.load(Ordering::Relaxed).is_null()
     }
 
-    /// Sends a header here; false if the arena is closed.
+    /// Pushes a header to this arena's returns; false if the arena is closed.
     fn send(&self, header: NonNull<Header>) -> bool {
         let mut seen = self.returns.0.load(Ordering::Relaxed);
         loop {
@@ -417,18 +417,18 @@ impl Arena {
         }
     }
 
-    /// Frees a header's memory and side block. By the owner, at the second stage.
+    /// Frees a header's memory and side block. Called by the owner, after the first stage of the end.
     ///
     /// # Safety
     ///
-    /// M1; nobody else knows the header.
+    /// M1; no other thread knows the header.
     #[inline(always)]
     pub(crate) unsafe fn free(&self, header: NonNull<Header>) {
         // SAFETY: by contract.
         unsafe {
             drop_side(header);
             let class = header.as_ref().memory_class.get();
-            // One comparison for both: what does not come from here, and an index that is in range.
+            // One comparison for two questions: whether the cell is from a free list, and whether the index is in range.
             if usize::from(class) < CLASSES {
                 self.put_back(class, header);
             } else {
@@ -440,7 +440,7 @@ impl Arena {
     }
 }
 
-/// Has the arena of this fiber, which has one, fill its free list of this class.
+/// Makes the arena of the current fiber, which has one, fill its free list of this class.
 #[cold]
 #[inline(never)]
 pub(crate) fn fill_here(class: u8) {
@@ -450,11 +450,11 @@ pub(crate) fn fill_here(class: u8) {
     }
 }
 
-/// Drops what few requests have: a name, a failure with somebody's error in it, whose destructor may do anything.
+/// Drops the side block, which few requests have: a name, or a failure with a user's error, whose destructor may do anything.
 ///
 /// # Safety
 ///
-/// Nobody else reads the side block or will: the caller has the header alone, and it has no children.
+/// No other thread reads the side block from now on: only the caller knows the header, and it has no children.
 #[inline(always)]
 unsafe fn drop_side(header: NonNull<Header>) {
     // SAFETY: the caller has the header alone; without children its list of children is empty.

@@ -1,7 +1,7 @@
 //! The one allocation of a request: header, callable, then value in the callable's place.
 //!
-//! Whatever depends on the types of callable and value is here, behind the header's [`VTable`]. A failure stands in the
-//! side block and never overwrites a value, since somebody may hold a reference to it.
+//! All code that depends on the types of callable and value is here, behind the header's [`VTable`]. A failure is stored in the
+//! side block and never overwrites a value, since a handle may have lent a reference to it.
 
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::alloc::Layout;
@@ -29,7 +29,7 @@ use crate::state::word::{LocalState, Word};
 /// Callables above this size are boxed, so that cells stay within the free lists.
 pub(crate) const BOXED_ABOVE: usize = 1 << 10;
 
-/// What a request runs: a plain callable or a fallible one, told apart by a wrapper.
+/// What a request runs: a plain callable or a fallible one, each in its own wrapper.
 pub(crate) trait Callable<T>: Send {
     /// Whether it begins with edges ([`crate::api::after`]).
     const IS_DEPENDENT: bool = false;
@@ -156,7 +156,7 @@ pub(crate) fn type_id_of<C>() -> TypeId {
 /// W1: `header` begins a `RequestCell<C, T>` that the caller has claimed, and the callable is still there.
 /// `out` has room for a `T`.
 unsafe fn call<C: Callable<T>, T>(header: NonNull<Header>, out: *mut ()) -> Option<Box<NoValue>> {
-    // SAFETY: W1: the claimer calls this once, so the callable is there and is his.
+    // SAFETY: W1: the claimer calls this once, so the callable is there and belongs to it.
     let callable = unsafe {
         let body = (*header.cast::<RequestCell<C, T>>().as_ptr()).body.get();
         ManuallyDrop::into_inner(ptr::read(&raw const (*body).callable))
@@ -191,7 +191,7 @@ unsafe fn drop_callable<C: Callable<T>, T>(header: NonNull<Header>) {
 
 /// # Safety
 ///
-/// W2: `header` begins a `RequestCell<C, T>` that has a value, to which nobody else has access any more.
+/// W2: `header` begins a `RequestCell<C, T>` that has a value, to which no other thread has access any more.
 unsafe fn drop_value<C: Callable<T>, T>(header: NonNull<Header>) {
     // SAFETY: W2.
     unsafe {
@@ -207,15 +207,15 @@ pub(crate) struct Birth {
     pub need_pages: u16,
     /// The scope that it is a job of, or null.
     pub scope: *const ScopeCore,
-    /// Where it is put by who makes it, next.
+    /// The place where its maker puts it next.
     pub place: HeaderPlace,
 }
 
-/// Makes a request on `arena`, whose owner calls this. The lineage's parent has been told (its count of children).
+/// Makes a request on `arena`, whose owner calls this. The parent's count of children already includes it.
 ///
 /// # Safety
 ///
-/// M1 for `arena`. The callable may borrow: the caller sees to it that it is run or dropped in time.
+/// M1 for `arena`. The callable may borrow: the caller ensures that it is run or dropped while the borrow lasts.
 #[inline(always)]
 pub(crate) unsafe fn make<C: Callable<T>, T>(arena: &Arena, birth: Birth, callable: C) -> NonNull<Header> {
     // SAFETY: by contract.
@@ -249,8 +249,8 @@ pub(crate) fn take_free<C: Callable<T>, T>(arena: &Arena) -> Option<NonNull<u8>>
     arena.pop_free(VTableOf::<C, T>::CLASS)
 }
 
-/// Has the arena of this fiber, which has one, fill that list. The caller looks its arena up again: else it would have to save registers for
-/// what it has looked up so far, at each birth.
+/// Makes the arena of the current fiber, which has one, fill that list. The caller looks up its arena again afterwards. Else it would have to save
+/// registers over this call, at each birth.
 #[inline(always)]
 pub(crate) fn fill_here<C: Callable<T>, T>() {
     arena::fill_here(VTableOf::<C, T>::CLASS);
@@ -304,7 +304,7 @@ pub(crate) fn make_ready<T>(word: u64, lineage: Lineage, value: T) -> NonNull<He
 
 /// # Safety
 ///
-/// `at` is memory of this arena and class that is large enough and that nobody else knows.
+/// `at` is memory of this arena and class that is large enough and that no other thread knows.
 #[inline(always)]
 unsafe fn write_header(
     at: NonNull<Header>,

@@ -1,14 +1,14 @@
 //! The header: what the runtime knows of a request, whatever its type.
 //!
-//! One allocation holds the header, then the callable, then the value in its place (see [`crate::record::cell`]). What few
-//! requests have (a name, a failure, callbacks) stands in the optional [`Side`] block.
+//! One allocation holds the header, then the callable, then the value in its place (see [`crate::record::cell`]). The optional [`Side`] block has what
+//! few requests have: a name, a failure, callbacks.
 //!
-//! # Who may touch what
+//! # Which thread may touch what
 //!
-//! | field | who, when |
+//! | field | thread, and when |
 //! |---|---|
-//! | `bare` | anybody who holds a handle, a link or a borrow of one (W1 to W16, [`crate::state::word`]) |
-//! | `local` | the owner; who asks (SE2, [`crate::state::word`]) |
+//! | `bare` | any thread that has a handle, a link or a borrow of one (W1 to W16, [`crate::state::word`]) |
+//! | `local` | the owner; a thread that asks for publication (SE2, [`crate::state::word`]) |
 //! | `lineage` | written at birth; read by comparisons (LN1, LN2) |
 //! | `arena` | written at birth |
 //! | `ran_on`, `fiber` | written by the claimer, in this order, before it runs the callable; read in this order by waiters, by the deliverer of a cancel, and as a hint. While `ran_on` is null, and from the end on, `fiber` links the header into a list |
@@ -21,17 +21,17 @@
 //! | `vtable`, `memory_class`, `flags`, `need_pages`, `scope` | written at birth |
 //! | `has_value` | the claimer; then the holder of the last handle (W2) |
 //!
-//! The layers above reach the parts that are for the owner of a list or of a family alone (`next`, `prev`, `gone`, `last_child`, `next_rank`, `state`), and those that are for
-//! the maker, by methods that say so. Decision 0102 says why the header is not split into records.
+//! Some parts are only for the owner of a list, or of a list of children (`next`, `prev`, `gone`, `last_child`, `next_rank`, `state`), and others only for
+//! the maker. The layers above reach them by methods that say so. Decision 0102 says why the header is not split into records.
 //!
 //! # Invariants
 //!
 //! * **H1** Children of a request are made, counted, listed and freed on the worker (or foreign thread) that it runs on,
-//!   hence both counts are plain: how many it has made (`next_rank`), and how many of these have `gone`. A request that ends
-//!   before its children leaves them a link, which goes with the last of them: so a header lives until its children's headers
-//!   are gone.
-//! * **H2** A header ends on `arena`: by its owner, or under the lock of the closed arenas. There it leaves its family's list,
-//!   the parent counts it as gone, and the memory is given back.
+//!   hence both counts are plain: how many it has made (`next_rank`), and how many of these have ended (`gone`). A request that ends
+//!   before its children leaves them a link, which the last of them releases. So a header lives until its children's headers
+//!   are freed.
+//! * **H2** A header ends on `arena`: by its owner, or under the lock of the closed arenas. There it leaves its parent's list of children,
+//!   the parent counts it as ended, and the memory is freed.
 //! * **H3** `place` says which list the header stands in, and that list's owner alone changes it.
 
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
@@ -65,7 +65,7 @@ pub(crate) struct VTable {
     pub call: unsafe fn(NonNull<Header>, *mut ()) -> Option<Box<NoValue>>,
     /// Drops the callable unrun. By the claimer only (W1), instead of `call`.
     pub drop_callable: unsafe fn(NonNull<Header>),
-    /// Whether a value has anything to drop. Where it has not, that need not be asked for by a call.
+    /// Whether a value has a destructor. Without one, no call is needed.
     pub value_needs_drop: bool,
     /// Drops the value in its place (W2).
     pub drop_value: unsafe fn(NonNull<Header>),
@@ -80,7 +80,7 @@ pub(crate) struct VTable {
 }
 
 impl VTable {
-    /// Whether both are tables of one callable. The compiler may make several tables for one type, so their addresses do not tell.
+    /// Whether both are tables of one callable. The compiler may make several tables for one type, so a comparison of addresses does not do.
     #[cold]
     #[inline(never)]
     pub(crate) fn is_of_callable_of(&self, other: &VTable) -> bool {
@@ -95,14 +95,14 @@ impl VTable {
 /// birth does not.
 #[repr(C)]
 pub(crate) struct Header {
-    /// To be had by [`Header::word`]; bare by who knows what a local request is ([`crate::state::word`]).
+    /// The word. Use [`Header::word`]; this bare form is for code that handles local requests ([`crate::state::word`]).
     pub bare: Word,
     pub vtable: &'static VTable,
     pub(in crate::record) memory_class: Cell<u8>,
     pub(in crate::record) flags: Cell<u8>,
     /// The stack it is guaranteed, in pages of 4 KiB.
     pub(in crate::record) need_pages: Cell<u16>,
-    /// How many of its children have gone.
+    /// How many of its children have ended.
     pub(in crate::record) gone: Cell<u32>,
     /// Its last field begins as zero.
     pub lineage: Lineage,
@@ -115,15 +115,15 @@ pub(crate) struct Header {
     pub lender: PublishedPtr,
     pub scope: Cell<*const ScopeCore>,
     pub arena: Cell<*const Arena>,
-    /// As `prev`, without a meaning while `place` is `Nowhere`, unless it is on its way through the injector's inbox: then there stands what
+    /// Like `prev`, without meaning while `place` is `Nowhere`, except on the way through the injector's inbox: then it has the value that
     /// the cell's former header has left, or null.
     pub(in crate::record) next: AtomicPtr<Header>,
     pub(in crate::record) prev: Cell<*const Header>,
     pub place: Placed,
-    /// What has become of it, while the word does not say.
+    /// The state of a local request, while the word does not have it.
     pub local: LocalState,
     pub has_value: Cell<bool>,
-    /// What its worker has done about it: [`SETTLED`], [`DELIVERED`], [`KNOWN`], [`FAMILY`], [`SCATTERED`].
+    /// Flags of its worker's: [`SETTLED`], [`DELIVERED`], [`KNOWN`], [`FAMILY`], [`SCATTERED`].
     pub(in crate::record) state: Cell<u8>,
     /// How many children it has made.
     pub(in crate::record) next_rank: Cell<u32>,
@@ -131,32 +131,32 @@ pub(crate) struct Header {
 
 /// Flag: it must not run on a waiter's stack.
 pub(crate) const OWN_STACK: u8 = 1;
-/// Flag: it is the second branch of a join, which goes by its maker's name.
+/// Flag: it is the second branch of a join, which has its maker's identity.
 pub(crate) const ARM: u8 = 2;
-/// Flag: no parent, and the creator does not concern it.
+/// Flag: it is detached: it has no parent, and its creator's end or cancel does not concern it.
 pub(crate) const DETACHED: u8 = 4;
 /// Flag: a root for the order, with a key of its own, though it may have a parent for all else.
 pub(crate) const ROOT: u8 = 8;
 /// Flag: an arm that was made while its maker was in a shielded region.
 pub(crate) const SHELTERED: u8 = 16;
-/// Flag, the same bit: what is no arm has a hint where to stand among its like ([`crate::state::shared_queue`]), and stands in the injector while it is queued.
+/// Flag, the same bit for a request that is no arm: it has an order hint ([`crate::state::shared_queue`]), and is in the injector while it is queued.
 pub(crate) const HINTED: u8 = SHELTERED;
 /// Flag: it has a deadline of its own.
 pub(crate) const LIMITED: u8 = 32;
 
-/// Flag: it borrows from the frame that made it, which waits for it, and is no job of a scope. So nothing of it is put off.
+/// Flag: it borrows from the frame that made it, which waits for it, and is no job of a scope. So its end is never put off.
 pub(crate) const BORROWS: u8 = 64;
 
 /// Flag: its cell begins with edges to what it is after ([`crate::api::after`], AF1).
 pub(crate) const AFTER: u8 = 128;
 
-/// State: it and all below it on its stack stand in their families' lists.
+/// State: it and all requests below it on its stack are in their parents' lists of children.
 pub(crate) const SETTLED: u8 = 1;
 /// State: its mark has been delivered, and its worker counts it.
 pub(crate) const DELIVERED: u8 = 2;
-/// State: who waited for it before it started knows where it stands ([`crate::deadlock::cycle`]).
+/// State: those that waited for it before it started know where it runs ([`crate::deadlock::cycle`]).
 pub(crate) const KNOWN: u8 = 4;
-/// State: it ended before its children, and a link is theirs.
+/// State: it ended before its children, which own a link of it.
 pub(crate) const FAMILY: u8 = 8;
 /// State: its children in the private queue may stand apart ([`crate::record::private_queue`]).
 pub(crate) const SCATTERED: u8 = 32;
@@ -168,11 +168,11 @@ pub(crate) const REGION: u8 = 16;
 const _: () = assert!(size_of::<Header>() <= 144);
 
 impl Header {
-    /// Writes what no birth does, once, when the memory is new.
+    /// Writes the fields that a birth does not write, once, when the memory is new.
     ///
     /// # Safety
     ///
-    /// `at` is memory for a header that nobody uses.
+    /// `at` is unused memory for a header.
     #[inline(always)]
     pub(crate) unsafe fn prime(at: NonNull<Header>) {
         let h = at.as_ptr();
@@ -183,7 +183,7 @@ impl Header {
         }
     }
 
-    /// The word, published if it is a local one's.
+    /// The word; publishes it first if the request is local.
     #[inline(always)]
     pub(crate) fn word(&self) -> &Word {
         if self.bare.is_local() {
@@ -192,13 +192,13 @@ impl Header {
         &self.bare
     }
 
-    /// Whether this thread is the one that keeps its local request.
+    /// Whether this thread owns the local state of the request.
     #[inline(always)]
     pub(crate) fn is_kept_here(&self) -> bool {
         ptr::eq(fiber::current_arena(), self.arena.get())
     }
 
-    /// Claims what its owner has just taken out of the private queue. False: a stale entry.
+    /// Claims a request that its owner has just taken out of the private queue. False: a stale entry.
     #[inline(always)]
     pub(crate) fn claim_popped(&self) -> bool {
         self.bare.claim_detached() || self.word().claim_by_queue()
@@ -215,7 +215,7 @@ impl Header {
         }
     }
 
-    /// The next step of a request that is this thread's local request; see [`Word::advance_local`].
+    /// The next step of a local request of this thread's; see [`Word::advance_local`].
     ///
     /// # Safety
     ///
@@ -225,7 +225,7 @@ impl Header {
         self.bare.advance_local(&self.local, &arena.local_owner, from, step)
     }
 
-    /// Whether it is this thread's local request that it is over.
+    /// Whether it is a local request of this thread's, and over.
     #[inline(always)]
     pub(crate) fn is_done_locally(&self) -> bool {
         self.bare.is_local() && self.local.is(LocalStep::Done) && self.is_kept_here()
@@ -255,7 +255,7 @@ impl Header {
         usize::from(self.need_pages.get()) << 12
     }
 
-    /// The root key of the most urgent that waits for this one, or its own.
+    /// The root key of its most urgent waiter, or its own.
     #[inline(always)]
     pub(crate) fn urgency(&self) -> u64 {
         match self.side() {
@@ -264,7 +264,7 @@ impl Header {
         }
     }
 
-    /// Makes it at least as urgent as `key`. False: it was.
+    /// Makes it at least as urgent as `key`. False: it already was.
     #[inline]
     pub(crate) fn raise_urgency(&self, key: u64) -> bool {
         self.urgency() > key && self.note_urgency(key)
@@ -277,7 +277,7 @@ impl Header {
         self.side_or_new().urgency.fetch_min(key, Ordering::Relaxed) > key
     }
 
-    /// The key to which others have made it more urgent than it is by itself.
+    /// The key to which waiters have raised it above its own.
     pub(crate) fn risen_to(&self) -> Option<u64> {
         let risen = self.side()?.urgency.load(Ordering::Relaxed);
         (risen < self.lineage.key()).then_some(risen)
@@ -289,7 +289,7 @@ impl Header {
         urgency.compare_exchange(risen, key, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// The request that this is: itself, or for a published arm of a join the one that called it.
+    /// The request that this header stands for: itself, or for a published arm of a join the request that called `join`.
     #[inline]
     pub(crate) fn identity(&self) -> &Header {
         let mut this = self;
@@ -301,7 +301,7 @@ impl Header {
         this
     }
 
-    /// The parent's header, if any. It is there (H1).
+    /// The parent's header, if any, which is alive (H1).
     #[inline(always)]
     pub(crate) fn parent(&self) -> Option<&Header> {
         let parent = self.lineage.parent();
@@ -324,7 +324,7 @@ impl Header {
         self.side.get_or_make(side::new)
     }
 
-    /// Gives it a side block. By its maker, before anybody else knows it.
+    /// Gives it a side block. Called by its maker, before any other thread knows it.
     pub(crate) fn put_side(&self, side: Box<Side>) {
         self.side.put(side);
     }
@@ -335,7 +335,7 @@ impl Header {
         self.side.put_first(side)
     }
 
-    /// Says what is special about it. By its maker, before anybody else knows it.
+    /// Sets its flags. Called by its maker, before any other thread knows it.
     #[inline(always)]
     pub(crate) fn set_flags(&self, flags: u8) {
         self.flags.set(flags);
@@ -369,7 +369,7 @@ impl Header {
         line.filter_map(|h| Some(h.due()?.at())).min()
     }
 
-    /// Whether its deadline came when it was as good as over.
+    /// Whether its deadline passed after its outcome was settled.
     pub(crate) fn came_late(&self) -> bool {
         self.due().is_some_and(Due::came_late)
     }
@@ -383,7 +383,7 @@ impl Header {
         }
     }
 
-    /// Its life, as the caller is to see it: for its own callbacks it is over.
+    /// Its life as the caller may see it: its own callbacks see it as over.
     #[inline]
     pub(crate) fn life_here(&self) -> u64 {
         if self.is_done_locally() {

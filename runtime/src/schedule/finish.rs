@@ -1,25 +1,25 @@
-//! The way out of a request: who ends it, by which function, and what follows.
+//! The way out of a request: which thread ends it, by which function, and what follows.
 //!
 //! The thread that has claimed a request ends it, once (W1). It puts value or failure in place, makes the word terminal by one
-//! exchange (W2), wakes the waiters, and takes the job off its scope's count as its last touch. The memory follows when the counts
+//! exchange (W2), and wakes the waiters. Last it subtracts a job from its scope's count. The memory is freed when the counts
 //! are zero ([`crate::record::arena`]).
 //!
-//! # Who enters where
+//! # Entry points
 //!
-//! | what happened | by whom | enters |
+//! | what happened | the ending thread | entry point |
 //! |---|---|---|
-//! | the callable returned a value; no other thread, handle or child ever knew of the request | its worker | [`end_sole`]: no exchange |
+//! | the callable returned a value; the request had no handle, no child, and no other thread knew of it | its worker | [`end_sole`]: no exchange |
 //! | the same, and the maker takes the value | the waiter that ran it | `api/request/take.rs`, on the way of [`Request::take`](crate::Request::take): no word at all |
 //! | the callable returned a value | its runner | [`finish`] |
 //! | the callable returned an error, or panicked | its runner | [`fail`] |
-//! | no stack could be had for it | the claimer | [`fail_unstarted`], then [`fail`] |
+//! | there was no stack for it | the claimer | [`fail_unstarted`], then [`fail`] |
 //! | its completer gave a value, or an error | the completer's thread | [`conclude`], or [`fail`] (`api/completer.rs`) |
-//! | it was cancelled before it started | the canceller, that claimed it by the mark | [`end_unstarted`](crate::cancel::unstarted::end_unstarted), see below |
+//! | it was cancelled before it started | the canceller, which claimed it by the mark | [`end_unstarted`](crate::cancel::unstarted::end_unstarted), see below |
 //! | its last handle was dropped before it was submitted | the dropping thread | [`end_unstarted`](crate::cancel::unstarted::end_unstarted) |
-//! | the runtime takes no more roots, or its own deadline came | the closing thread; the timer | `unstarted::end_all`; [`cancel::leave_end`] |
+//! | the runtime accepts no more roots; or the request's own deadline passed | the closing thread; the timer | `unstarted::end_all`; [`cancel::leave_end`] |
 //! | its thread exits and leaves the stack behind | that thread | [`conclude`] (`schedule/worker/driven/abandon.rs`) |
 //!
-//! # What an end is
+//! # What an end costs
 //!
 //! | way | value in place | failure in place | neither: cancelled unstarted, or abandoned |
 //! |---|---|---|---|
@@ -27,19 +27,24 @@
 //! | shared, no child, no mark, no callback, no deadline or one that its maker's worker keeps and ends | one exchange ([`finish`]) | [`conclude`] | [`conclude`] |
 //! | children, a delivered mark, callbacks, a deadline | [`conclude`] | [`conclude`] | [`conclude`] |
 //!
-//! `outcome` (`state/word/end.rs`) decides what the end becomes: a finished request that is marked ends cancelled; so does one that failed by
-//! the error that a cancel gives; another failure stays one. [`conclude`] goes through its steps in this order: children get a link and, unless the
-//! request finished, the cancel; the scope learns of a failure; callbacks run; the exchange; the hook for a failure that nobody saw;
-//! [`notify_end`].
+//! `outcome` (`state/word/end.rs`) decides the terminal state. A marked request that has a value ends cancelled; so does one that failed by
+//! the error that a cancel gives. Any other failure stays a failure. [`conclude`] has six steps, in this order:
 //!
-//! # Ends of what has not started
+//! 1. The children get a link and, unless the request finished, the cancel.
+//! 2. A failure is noted for the scope.
+//! 3. The callbacks run.
+//! 4. The exchange makes the word terminal.
+//! 5. The hook is called for a failure that no handle can read any more.
+//! 6. [`notify_end`] wakes the waiters.
 //!
-//! The captures of the callable are dropped, which is user code. Where that may run now, and where later:
+//! # Ends of unstarted requests
+//!
+//! The end drops the captures of the callable, which is user code. Where that may run now, and where later:
 //!
 //! | the claimer | function of `cancel/unstarted.rs` | runs |
 //! |---|---|---|
-//! | calls with no captures being dropped on its stack | `end_unstarted` | at once |
-//! | is inside the destructor of another's captures | `end_unstarted` | after that destructor, in a loop, or on another worker if it waits |
+//! | drops no other captures on its stack | `end_unstarted` | at once |
+//! | is inside the destructor of other captures | `end_unstarted` | after that destructor, in a loop, or on another worker if it waits |
 //! | ends a request that may borrow (a scope's job, an arm) | `end_claimed` | at once, so that what it borrows outlives it |
 //! | may run no user code (a worker that leaves a stack, the timer) | [`cancel::leave_end`] | on the worker's loop: `end_put_aside_on` |
 //! | has several at once (a sweep, a closed queue) | `end_all` | in their order |
@@ -69,8 +74,8 @@ use crate::shared::OfRuntime;
 use crate::state::due::Due;
 use crate::state::word::{Bits, CANCELLED, FAILED, FINISHED, LocalStep, MARKED, SEEN, WAITERS, outcome};
 
-/// The end of a request that was popped from this worker's own list, and that nobody ever knew of: nobody can ask how
-/// it ended, so it need not go terminal.
+/// Ends a request that was popped from this worker's own queue and has no handle: no thread can read how
+/// it ended, so its word need not become terminal.
 ///
 /// # Safety
 ///
@@ -84,11 +89,11 @@ pub(super) unsafe fn end_sole(fiber: &Fiber, header: NonNull<Header>) {
     if h.vtable.value_needs_drop {
         // SAFETY: W2: there is no handle.
         unsafe { cell::drop_value_contained(header) };
-        // What its destructor did may have let others know, or suspended, so that its family was looked at.
+        // The value's destructor may have made a handle of the request, or have suspended, so that the request is in a list of children.
         sole = h.bare.is_popped_sole() && !h.has_children();
     }
     if let (Some(worker), true) = (fiber.worker(), sole) {
-        // SAFETY: W8 still: value and header are ours alone, and so is the arena.
+        // SAFETY: W8 still: only this thread knows value and header, and it owns the arena.
         unsafe { arena::end_child(worker.arena(), header) };
         if !scope.is_null() {
             worker.job_done(scope);
@@ -99,7 +104,7 @@ pub(super) unsafe fn end_sole(fiber: &Fiber, header: NonNull<Header>) {
     unsafe { finish(header, true) };
 }
 
-/// Goes terminal with the value that is in place, or cancelled if it is marked.
+/// Ends a request whose value is in place: finished, or cancelled if it is marked.
 ///
 /// # Safety
 ///
@@ -109,10 +114,10 @@ pub(crate) unsafe fn finish(header: NonNull<Header>, runner_link: bool) {
     // SAFETY: W1.
     let h = unsafe { header.as_ref() };
     if !h.has_children() && !h.has_state(DELIVERED) {
-        // SAFETY: M3; what has come here locally runs on the arena it was made on.
+        // SAFETY: M3; a request whose state is local runs on the arena that it was made on.
         if h.bare.is_local() && unsafe { h.advance_local(&*h.arena.get(), h.local.stage(), LocalStep::Done) }
         {
-            // No job of a scope's: those are spawned.
+            // It is no job of a scope: those are spawned, so never local.
             return;
         }
         let ended = match h.is(LIMITED) {
@@ -129,7 +134,7 @@ pub(crate) unsafe fn finish(header: NonNull<Header>, runner_link: bool) {
     unsafe { conclude(header, FINISHED, false, runner_link) };
 }
 
-/// Goes terminal with the value that is in place, by one exchange. False: there are callbacks, or it is marked.
+/// Makes the word terminal by one exchange, with the value that is in place. False: there are callbacks, or the request is marked.
 ///
 /// # Safety
 ///
@@ -138,7 +143,7 @@ pub(crate) unsafe fn finish(header: NonNull<Header>, runner_link: bool) {
 unsafe fn finish_unmarked(header: NonNull<Header>, link: bool) -> bool {
     // SAFETY: W1.
     let h = unsafe { header.as_ref() };
-    // Read now: after the exchange the header may be gone.
+    // Read now: after the exchange the header may be freed.
     let scope = h.scope.get();
     let finished = h.word().try_finish(link, |bits| {
         if bits.has(MARKED) {
@@ -157,8 +162,8 @@ unsafe fn finish_unmarked(header: NonNull<Header>, link: bool) -> bool {
     finished.is_ok()
 }
 
-/// The same of one with a deadline, which its maker keeps and which has not come: the entry is taken back first, so its link goes by the same
-/// exchange. Nothing can be left that the deadline would count for: there are no children, and no callbacks that could make some.
+/// The same for a request with a deadline that its maker's worker keeps and that has not passed. The entry is disarmed first, so the same exchange
+/// releases its link. No request is left to which the deadline applies: there are no children, and no callbacks that could make some.
 ///
 /// # Safety
 ///
@@ -170,7 +175,7 @@ unsafe fn finish_in_time(header: NonNull<Header>, runner_link: bool) -> bool {
     // SAFETY: M3.
     let (Some(due), Some(arena)) = (h.due(), unsafe { h.arena.get().as_ref() }) else { return false };
     let deadlines = &arena.shared().deadlines;
-    // With a deadline it is no local request.
+    // A request with a deadline is never local.
     Due::ends_in_time(
         &h.bare,
         runner_link,
@@ -182,7 +187,7 @@ unsafe fn finish_in_time(header: NonNull<Header>, runner_link: bool) -> bool {
     )
 }
 
-/// What [`finish_in_time`] has taken back too early. There may be children yet.
+/// Arms the deadline again that [`finish_in_time`] has disarmed: callbacks may still make children.
 ///
 /// # Safety
 ///
@@ -193,8 +198,8 @@ unsafe fn arm_anew(header: NonNull<Header>, due: &Due) {
     unsafe { (*header.as_ref().arena.get()).shared().arm_due(header, due) };
 }
 
-/// The end of a claimed request that has children, callbacks, a mark (an arm: its maker's), or no value. `life` is what its
-/// callable came to; of a mark that turns it into [`CANCELLED`] if it is finished or (`of_cancel`) failed by the error that
+/// Ends a claimed request that has children, callbacks, a mark (an arm: its maker's), or no value. `life` is the result of its
+/// callable. A mark turns it into [`CANCELLED`] if the callable finished, or (`of_cancel`) failed by the error that
 /// a cancel gives.
 ///
 /// # Safety
@@ -209,7 +214,7 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
     let (scope, arena) = (h.scope.get(), h.arena.get());
     let due = h.due();
     if due.is_some() {
-        // For what is left to do after the exchange.
+        // A link for the steps after the exchange.
         h.word().add_link();
     }
     let mut fixed = None;
@@ -239,15 +244,15 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
                 unsafe { cell::drop_value_contained(header) };
             }
             if life == FAILED && bits.handles() == 0 && scope.is_null() && unseen.is_none() {
-                // No handle is left and none can come (W5), so perhaps there is nobody to tell. Otherwise nothing of the
-                // failure may stay here: a waiter may drop the last of it as soon as it is woken.
+                // No handle is left and none can be made (W5), so the failure may be unhandled. With handles, this function may keep no
+                // part of the failure: a waiter may drop the last of it as soon as it is woken.
                 unseen = h.failure().cloned();
             }
             Some(life)
         });
         match finished {
             Ok((before, after)) => {
-                // The runtime's record may go with the header's arena, so the hook comes first.
+                // The runtime's record may be freed with the header's arena, so the hook is called first.
                 if let Some(failure) = unseen
                     && !before.has(WAITERS)
                     && !before.has(SEEN)
@@ -276,7 +281,7 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
     }
 }
 
-/// A request with a deadline is about to go terminal: whether that is kept for the children it leaves, who have no nearer one. By
+/// Whether the deadline of a request that is about to end stays armed for the children that it leaves and that have no nearer one. Called by
 /// its claimer.
 #[cold]
 fn keeps_for_family(h: &Header, due: &Due) -> bool {
@@ -286,7 +291,7 @@ fn keeps_for_family(h: &Header, due: &Due) -> bool {
     has_family
 }
 
-/// A request with a deadline has gone terminal; a link of it is the callee's. Answers whether it is forgotten.
+/// A request with a deadline is terminal: disarms it unless its children keep it. The callee gets a link. Returns whether no count is left.
 #[cold]
 fn end_due(h: &Header, due: &Due, has_family: bool) -> bool {
     // SAFETY: M3.
@@ -299,7 +304,7 @@ fn end_due(h: &Header, due: &Due, has_family: bool) -> bool {
     h.word().release_link()
 }
 
-/// Before the end: the children that are left get a link to keep the header by (H1), and hear of it if it is no success.
+/// Before the end: a link for the remaining children keeps the header (H1). Unless the request finished, they are asked to cancel.
 ///
 /// # Safety
 ///
@@ -316,22 +321,22 @@ unsafe fn before_end(header: NonNull<Header>, life: u64) {
         return;
     }
     if !h.set_family(true) {
-        // A link besides the runner's, which goes in the terminal exchange: nobody may find the header forgotten before.
+        // A link besides the runner's, which the terminal exchange releases: the header must have a count until then.
         h.word().add_link();
         if ptr::eq(h.arena.get(), h.ran_on.load(Ordering::Relaxed)) {
-            // Its parent finds its children through it.
+            // Its parent finds these children through it.
             children::link(h);
         }
     }
-    // They pass to the nearest unfinished ancestor: if that is cancelled and only this request was spared, they are asked.
-    // In a runtime that is shut they may have been spared for its sake alone.
+    // The children pass to the nearest ancestor that is not over. If that one is cancelled and only this request was spared, they are asked.
+    // In a runtime that is shut down they may have been spared only because of this request.
     if life != FINISHED || h.came_late() || cancel::is_orphaned_by_cancel(h) || cancel::is_in_shut(h) {
         // SAFETY: this is the thread it ran on.
         unsafe { cancel::spread_at_end(header, (life == FAILED).then_some(CancelReason::ParentFailed)) };
     }
 }
 
-/// A failure is about to be told: the scope hears of it first, if the request is a job of one.
+/// Notes a failure for the scope whose job the request is, before waiters can see the failure.
 ///
 /// # Safety
 ///
@@ -341,15 +346,15 @@ unsafe fn tell_scope(header: NonNull<Header>) {
     let h = unsafe { header.as_ref() };
     // SAFETY: the scope waits for this job.
     if let (Some(scope), Some(failure)) = (unsafe { h.scope.get().as_ref() }, h.failure()) {
-        // A link, so that the scope can ask whether anybody has looked.
+        // A link, so that the scope can read whether a handle has read the failure.
         h.word().add_link();
         scope.job_failed(failure.clone(), header);
     }
 }
 
-/// After the terminal exchange of these bits, which ended it as `life`: wakes the waiters, ends the header if the exchange forgot it, and takes
-/// the job off its scope's count. The last touch of the request. What ran without a runner's link is never forgotten: its lender
-/// has a count.
+/// After the terminal exchange, which found these bits and ended the request as `life`: wakes the waiters, ends the header if the exchange left no
+/// count, and subtracts the job from its scope's count. This is the last access to the request. A request without a runner's link always has a count,
+/// its lender's.
 ///
 /// # Safety
 ///
@@ -363,11 +368,11 @@ pub(crate) unsafe fn notify_end(
     scope: *const ScopeCore,
 ) {
     if before.has(WAITERS) {
-        // SAFETY: W3: terminal, so the list is ours. The waiters hold counts until they are woken; the head is read
-        // before the first is.
+        // SAFETY: W3: terminal, so the list belongs to this thread. The waiters hold counts until they are woken; the head is read
+        // before the first is woken.
         let listeners = unsafe { header.as_ref().waiters.take().wake_all() };
         if !listeners.is_empty() {
-            // SAFETY: by contract; nobody but the listeners is left to hear of it.
+            // SAFETY: by contract; all waiters are woken, so only the listeners are left.
             unsafe { notify_listeners(header, forgotten, scope, listeners, life) };
             return;
         }
@@ -376,13 +381,13 @@ pub(crate) unsafe fn notify_end(
         // SAFETY: W4.
         unsafe { arena::end(header) };
     }
-    // SAFETY: a scope waits until its count is down, and this is the last touch.
+    // SAFETY: a scope waits until its count is zero, and this is the last access.
     if let Some(scope) = unsafe { scope.as_ref() } {
         scope.jobs_done(1);
     }
 }
 
-/// The rest of [`notify_end`] where there are listeners: they come last, since they may call code of the user's, which takes its time.
+/// The rest of [`notify_end`] where there are listeners. They are notified last, since they may call user code, which may take long.
 ///
 /// # Safety
 ///
@@ -409,7 +414,7 @@ unsafe fn notify_listeners(
     listeners.notify(life);
 }
 
-/// Ends a claimed request whose callable came to no value.
+/// Ends a claimed request whose callable returned no value.
 ///
 /// # Safety
 ///
@@ -425,7 +430,7 @@ pub(crate) unsafe fn fail(header: NonNull<Header>, ending: NoValue, runner_link:
     }
     if of_cancel && h.identity().bare.load().has(MARKED) {
         forebear_context::error::internal::drop_contained(ending);
-        // SAFETY: W1; a mark stays, so nobody will ask for the failure.
+        // SAFETY: W1; a mark stays, so no thread will read the failure.
         unsafe { conclude(header, CANCELLED, true, runner_link) };
         return;
     }
@@ -455,7 +460,7 @@ pub(crate) unsafe fn set_failure(h: &Header, ending: NoValue) {
     unsafe { *h.side_or_new().failure.get() = Some(failure) };
 }
 
-/// Ends a claimed request that could not be given a stack: its callable is dropped unrun.
+/// Ends a claimed request for which there is no stack: its callable is dropped and never runs.
 ///
 /// # Safety
 ///

@@ -1,7 +1,7 @@
 //! Running a claimed request.
 //!
-//! The claimer runs the callable on the fiber it is on: the loop's, or a waiter's that lends its stack. While the callable runs,
-//! the request stands on top of the fiber. What ends it stands in [`super::finish`].
+//! The claimer runs the callable on its own fiber: a coroutine of the worker's loop, or the stack of a waiter, which lends it. While the callable runs,
+//! the request is on top of the fiber. [`super::finish`] has its end.
 
 use std::ptr::{self, NonNull};
 
@@ -28,7 +28,7 @@ pub(crate) unsafe fn start(fiber: &Fiber, header: NonNull<Header>) {
         && h.bare.is_popped_sole()
         && h.parent().is_some_and(|parent| parent.has_family())
     {
-        // SAFETY: popped by us from our own list, and nobody else knows of it.
+        // SAFETY: this worker popped it from its own queue, and no other thread knows of it.
         unsafe { arena::take_place(header) };
     }
     fiber.urgency.store(h.urgency(), Ordering::Relaxed);
@@ -57,7 +57,7 @@ pub(crate) unsafe fn lend(fiber: &Fiber, header: NonNull<Header>) {
     }
 }
 
-/// Says that a claimed request runs on this fiber from here on. Answers what stands below it.
+/// Puts a claimed request on top of this fiber. Returns the request below it.
 ///
 /// # Safety
 ///
@@ -67,7 +67,7 @@ pub(crate) unsafe fn put_on_top(fiber: &Fiber, header: NonNull<Header>) -> *cons
     // SAFETY: claimed by the caller.
     let h = unsafe { header.as_ref() };
     h.ran_on.store(fiber.arena.get().cast_mut(), Ordering::Release);
-    // A foreign fiber may be gone when this is read, so it is named only; see `ran_on`.
+    // A foreign fiber may be freed when another thread reads this, so readers only compare the pointer; see `ran_on`.
     h.fiber.store(ptr::from_ref(fiber).cast_mut(), Ordering::Release);
     let below = fiber.request.replace(header.as_ptr());
     h.lender.set(below);
@@ -109,7 +109,7 @@ unsafe fn execute(fiber: &Fiber, header: NonNull<Header>, runner_link: bool) {
     }
 }
 
-/// Calls `f` with the request on top of this thread's fiber, for what runs in its name beside its callable.
+/// Calls `f` with the request on top of this thread's fiber, for code other than its callable that runs as this request.
 pub(crate) fn on_top(header: NonNull<Header>, f: impl FnOnce()) {
     // SAFETY: the caller has claimed it.
     let h = unsafe { header.as_ref() };
@@ -120,20 +120,20 @@ pub(crate) fn on_top(header: NonNull<Header>, f: impl FnOnce()) {
     let worker = fiber.worker().filter(|worker| ptr::eq(worker.shared(), &*shared));
     let arena: *const Arena = match worker {
         Some(worker) => worker.arena(),
-        // On a worker of another runtime too this thread's own.
+        // Also on a worker of another runtime: this thread's own.
         None => match foreign::arena_for(&shared) {
             Some(arena) => arena.as_ptr(),
             None => return f(),
         },
     };
     if h.ran_on.load(Ordering::Relaxed).is_null() {
-        // It never ran: what it makes now is made here.
+        // It never ran: requests that it makes now are made on this arena.
         h.ran_on.store(arena.cast_mut(), Ordering::Release);
         h.lender.set(fiber.request.get());
     }
     h.fiber.store(ptr::from_ref(fiber).cast_mut(), Ordering::Release);
     let below = fiber.request.replace(header.as_ptr());
-    // There the fast ways, which take an arena for the worker's, must be off.
+    // There the fast paths, which take the arena for the worker's, must be off.
     let keeps = worker.is_some() || !fiber.has_worker();
     let arena = fiber.arena.replace(if keeps { arena } else { ptr::null() });
     let entered =

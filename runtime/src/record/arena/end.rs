@@ -11,7 +11,7 @@
 //!
 //! # Order
 //!
-//! 1. The side block is dropped on the thread that brought the counts to 0: it holds what is the user's, and may be large, or hold a lock. Under the lock of
+//! 1. The side block is dropped on the thread that brought the counts to 0: it holds values of the user's, which may be large, or hold a lock. Under the lock of
 //!    the closed arenas it is collected in a [`Late`] instead, and dropped after the lock is released.
 //! 2. The header leaves its parent's list of children, and its cell goes back to the arena.
 //! 3. The parent's count falls. The last child gives the parent's link back. If that was the parent's last count, step 1 begins for the parent: a loop.
@@ -42,7 +42,7 @@ use crate::record::side::Side;
 ///
 /// # Safety
 ///
-/// W4: nobody else knows the header.
+/// W4: no other thread knows the header.
 pub(crate) unsafe fn end(header: NonNull<Header>) {
     // SAFETY: by contract.
     let arena = unsafe { header.as_ref() }.arena.get();
@@ -54,7 +54,7 @@ pub(crate) unsafe fn end(header: NonNull<Header>) {
         }
         return;
     }
-    // Now, not when the header returns: nobody can look any more, and what an error holds may be large or a lock.
+    // Now, not when the header returns: no thread can read it any more, and an error may hold much memory, or a lock.
     // SAFETY: by contract.
     unsafe { drop_side(header) };
     // SAFETY: arenas live as long as their headers (M3), here and below.
@@ -67,8 +67,8 @@ pub(crate) unsafe fn end(header: NonNull<Header>) {
     }
 }
 
-/// Whether the arena is one of this thread's, which is no worker: it has one for each runtime it deals with, and its fiber names none
-/// of them while nothing runs on it.
+/// Whether the arena belongs to this thread, which is no worker. Such a thread has an arena for each runtime that it uses, and its fiber names none
+/// of them while no request runs on it.
 #[inline]
 fn is_own_of_foreign(arena: *const Arena) -> bool {
     // SAFETY: M3: the caller's header.
@@ -76,7 +76,7 @@ fn is_own_of_foreign(arena: *const Arena) -> bool {
     foreign && (above().owns)(arena)
 }
 
-/// Gives a link back, and ends the header if it was the last count.
+/// Releases a link, and ends the header if it was the last count.
 ///
 /// # Safety
 ///
@@ -105,8 +105,8 @@ pub(crate) unsafe fn end_child(here: &Arena, header: NonNull<Header>) {
     }
 }
 
-/// The same, if it has a parent that is not over, stands in no list, has no side block, and its cell comes from a free list: so nothing is called that
-/// the caller would have to save registers for. False: nothing was done.
+/// The same for the common case: the parent is not over, the header is in no list, has no side block, and its cell is from a free list. Then nothing is
+/// called for which the caller would have to save registers. False: it is another case, and nothing was done.
 ///
 /// # Safety
 ///
@@ -143,7 +143,7 @@ unsafe fn end_other_child(here: &Arena, header: NonNull<Header>) {
     unsafe { end_any_child(here, header) }
 }
 
-/// As [`end_child`], where a root, or one with a side block, is as common as any other.
+/// As [`end_child`], for callers to which a root, or a header with a side block, is as common as any other.
 ///
 /// # Safety
 ///
@@ -168,7 +168,7 @@ pub(crate) unsafe fn end_any_child(here: &Arena, header: NonNull<Header>) {
     }
 }
 
-/// The last child of a parent that is over has gone.
+/// The last child of a parent that is over has ended: releases the children's link, and so on up the ancestors.
 ///
 /// # Safety
 ///
@@ -187,7 +187,7 @@ unsafe fn end_up(here: &Arena, parent: NonNull<Header>) {
     }
 }
 
-/// The last child of one that is over is about to give up its family's link: if its deadline was kept for them, it has nobody left.
+/// The children's link of a request that is over is about to be released: disarms a deadline that was kept for the children.
 fn family_ends(h: &Header) {
     // SAFETY: M3.
     if let (Some(due), Some(arena)) = (h.due(), unsafe { h.arena.get().as_ref() })
@@ -198,15 +198,15 @@ fn family_ends(h: &Header) {
     }
 }
 
-/// A request about to start whose parent is over, forgotten, and without other children: takes its place, so that a line
-/// of requests, each making the next and ending, needs no memory of its past.
+/// A request is about to start whose parent is over, has no count of its own, and has no other children: the request takes the parent's place. So a
+/// chain of requests, each of which makes the next and ends, needs no memory for those that have ended.
 ///
 /// Only if the parent was made on the arena it ran on, else its own parent would be counted elsewhere (H1).
 ///
 /// # Safety
 ///
-/// M1 for the header's arena, W8: nobody else can be looking at its lineage; its parent is over and has its family's link
-/// only.
+/// M1 for the header's arena, W8: no other thread can be reading its lineage; its parent is over and has only its children's
+/// link.
 #[cold]
 pub(crate) unsafe fn take_place(header: NonNull<Header>) {
     // SAFETY: by contract; H1 for the parent.
@@ -218,7 +218,7 @@ pub(crate) unsafe fn take_place(header: NonNull<Header>) {
             && parent.bare.load().is_family_only()
             && ptr::eq(parent.arena.get(), arena)
         {
-            // The grandparent loses a child and gains one, in its list of children too.
+            // The grandparent loses one child and gains another, also in its list of children.
             if h.place.get() == HeaderPlace::Child {
                 children::unlink(h);
             }
@@ -236,7 +236,7 @@ pub(crate) unsafe fn take_place(header: NonNull<Header>) {
     }
 }
 
-/// What side blocks held that ended under the lock of the closed arenas. It is the user's, and dropped when the lock has been given up.
+/// The contents of side blocks that ended under the lock of the closed arenas. They belong to users, and are dropped after the lock is released.
 #[derive(Default)]
 #[allow(clippy::vec_box, reason = "a side block is found where it is, in its box")]
 pub(super) struct Late(RefCell<Vec<Box<Side>>>);
@@ -247,12 +247,12 @@ impl Drop for Late {
     }
 }
 
-/// The end as far as `here` can do it; `closed` if the lock of the closed arenas is held, when all closed arenas are the
-/// caller's.
+/// Ends the header, and its ancestors as far as `here` owns them. `closed`: the lock of the closed arenas is held, so the caller owns all closed
+/// arenas.
 ///
 /// # Safety
 ///
-/// M1 for `here`; the header is the caller's alone.
+/// M1 for `here`; only the caller knows the header.
 pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Option<&Late>) {
     let mut header = header;
     let mut here = here;
@@ -266,7 +266,7 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Optio
                 if closed.is_some() && (*arena).returns.0.load(Ordering::Relaxed) == closed_mark() {
                     here = &*arena;
                 } else if closed.is_some() {
-                    // An open arena takes it, or it has been closed this moment: then the lock is ours already.
+                    // An open arena takes it. If the arena has just been closed, this thread already holds the lock.
                     if (*arena).send(header) {
                         return;
                     }
@@ -278,7 +278,7 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Optio
             }
         }
         if h.place.get() == HeaderPlace::Child {
-            // SAFETY: M1: its family's list is this arena's.
+            // SAFETY: M1: its parent's list of children belongs to this arena.
             unsafe { children::unlink(h) };
         }
         let parent = h.parent().map(NonNull::from);
@@ -288,7 +288,7 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Optio
             // SAFETY: H1: the parent ran here, where its children are made.
             let p = unsafe { parent.as_ref() };
             p.count_gone();
-            // It may be ending still, and make more children in its callbacks: then these get a link of their own.
+            // It may still be ending, and make more children in its callbacks: these get another link.
             !p.has_children() && p.set_family(false) && {
                 family_ends(p);
                 p.word().release_link()
@@ -299,7 +299,7 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Optio
         if let Some(late) = closed {
             // SAFETY: the last count is gone.
             let h = unsafe { parent.as_ref() };
-            // SAFETY: nobody else has the header; without children its list of children is empty.
+            // SAFETY: no other thread has the header; without children its list of children is empty.
             late.0.borrow_mut().extend(unsafe { h.side.take() });
         } else {
             // SAFETY: the last count is gone.
@@ -309,7 +309,7 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Optio
     }
 }
 
-/// Sends the header to `to`, or does its work if that arena is closed.
+/// Sends the header to `to`, or ends it here if that arena is closed.
 ///
 /// # Safety
 ///
@@ -320,7 +320,7 @@ unsafe fn travel(to: *const Arena, header: NonNull<Header>) {
         if (*to).send(header) {
             return;
         }
-        // Closed: the lock makes us the owner of all closed arenas. The record must outlive the lock.
+        // Closed: the lock makes this thread the owner of all closed arenas. The record must outlive the lock.
         let runtime = KeptRuntime::new((*to).runtime);
         // Before the lock, hence dropped after it, and before the record.
         let late = Late::default();
