@@ -1,16 +1,16 @@
 //! The context seam: *something that can be parked and unparked*.
 //!
 //! There is one [`Context`] per stack: a coroutine's lies at the top of its own stack, a foreign thread's is its
-//! thread-local. What waits, waits by its context, so that everything that suspends or blocks is written once.
+//! thread-local. All waits use the context, so code that suspends or blocks is written once for both.
 //!
 //! # Vocabulary
 //!
-//! * **park**: the context stops going on. A coroutine leaves its stack, a foreign thread blocks.
-//! * **unpark**: somebody lets it go on. It may be *refused*: only the first of several gets through.
-//! * **ticket**: names one wait of one context. A late unpark carries an old ticket and is refused.
-//! * **cause**: why it goes on.
-//! * **edge**: from a context that waits without a limit to the one it waits for ([`edge`]).
-//! * **choose**: to make sure of a wake-up before it is carried out ([`Context::choose`]).
+//! * **park**: the context stops running. A coroutine leaves its stack, a foreign thread blocks.
+//! * **unpark**: another thread makes it runnable. It may be *refused*: only the first of several succeeds.
+//! * **ticket**: the number of one wait of one context. A late unpark has an old ticket and is refused.
+//! * **cause**: why the context continues.
+//! * **edge**: from a context that waits without a limit to the one that it waits for ([`edge`]).
+//! * **choose**: to reserve a wake-up before it is carried out ([`Context::choose`]).
 //!
 //! # A wait in steps
 //!
@@ -18,36 +18,36 @@
 //! 2. It hands (context, ticket) to its possible wakers, by linking a node into a list under that list's lock.
 //! 3. It calls [`park`](Context::park), which returns the cause once the slot says something else.
 //! 4. Each waker exchanges the slot from (ticket, waiting) to (ticket, cause). The one that wins makes the context
-//!    runnable, exactly once, and touches nothing of the waiter's afterwards. The others are refused, and may be
-//!    holding a pointer to a node that its owner is about to take back: they say so in the node, and the owner waits
-//!    for that.
+//!    runnable, exactly once, and touches no memory of the waiter's afterwards. The others are refused. They may still
+//!    have a pointer to a node that its owner is about to remove: they mark the node when they are done, and the owner waits
+//!    for that mark.
 //!
 //! # Choosing first, waking later
 //!
-//! A thread that hands something on (a lock, a permit, an item) under a lock of its own must be sure that its waiter takes it, and
-//! may wake that waiter only after it has released its lock. So it *chooses*: the slot goes from (ticket, waiting) to (ticket, chosen),
-//! and from then on every other waker, time-out and cancel is refused; but the context does not go on, so its frame stays, and a
+//! A thread that hands something over (a lock, a permit, an item) under a lock of its own must be sure that its waiter takes it, and
+//! may wake that waiter only after it has released its lock. So it *chooses*: it exchanges the slot from (ticket, waiting) to (ticket, chosen).
+//! From then on every other waker, time-out and cancel is refused. The context does not continue yet, so its frame stays, and a
 //! node in it may be linked into a list of the chosen. [`ready`] then ends the wait. A thread that chooses a waiter always calls it.
 //!
 //! # The race
 //!
-//! A waker may win before the waiter has parked. Then a coroutine is made ready while it still runs; it stands in its own
-//! worker's queue, or soon will, and that worker is the very thread that runs it. So a waiter that has begun a wait and linked
-//! its node always parks, even if the slot is settled by then: `prepare` either finds the context at the head of the
-//! queue and does not leave at all, or it leaves and is entered when its turn comes. One settled wait is one place in one
-//! queue, taken once; no third state is needed. A foreign thread looks at the slot under the lock that its waker holds,
+//! A waker may win before the waiter has parked. Then a coroutine is made ready while it still runs. It is in its own
+//! worker's queue, or soon will be, and that worker is the very thread that runs it. So a waiter that has begun a wait and linked
+//! its node always parks, even if the slot is settled by then. `prepare` either finds the context at the head of the
+//! queue and does not leave at all, or it leaves and is entered at its turn. One settled wait is one place in one
+//! queue, taken once; no third state is needed. A foreign thread reads the slot under the lock that its waker holds,
 //! and does not block if it is settled.
 //!
 //! # Invariants
 //!
-//! * **C1** A context stays where it is, and its memory stays readable for every holder of a ticket: a coroutine's until
-//!   its runtime's stacks are unmapped, which is after all its requests are over; a foreign thread's until its waker
-//!   has given up the lock under which it won.
+//! * **C1** A context does not move, and its memory stays readable for every holder of a ticket. A coroutine's stays until
+//!   its runtime's stacks are unmapped, after all its requests are over; a foreign thread's stays until its waker
+//!   has released the lock under which it won.
 //! * **C2** Only the stack's own code calls `begin` and `park`, so tickets rise and the slot is *idle* or settled when
 //!   `begin` stores into it.
-//! * **C3** Cells that are not atomic are touched by the stack's own code only, or by its worker while it is left.
-//! * **C4** What a wait is begun for is null, or what its [`Reason`] says: others follow the address while the wait goes on. So it stays
-//!   until the wait is over, and who begins a wait parks or takes it back before its frame goes, on every way out.
+//! * **C3** Only the stack's own code touches cells that are not atomic, or its worker while the stack is left.
+//! * **C4** The target of a wait is null, or of the kind that its [`Reason`] says. Other threads follow the address until the wait is settled. So the
+//!   target stays until the wait is over, and the code that begins a wait parks or withdraws it before it leaves its frame, on every path.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -87,26 +87,26 @@ pub use self::wait_queue::{Listeners, Listening, WaitNode, WaitQueue};
 
 const STATE: u64 = 0b111;
 const WAITING: u64 = 1;
-/// Waiting; the thread that has chosen it will wake it.
+/// Waiting, and chosen: the thread that has chosen it will wake it.
 const CHOSEN: u64 = 6;
-/// Waiting, and held by somebody who looks at it; see [`edge`].
+/// Waiting, and held by a thread that reads it; see [`edge`].
 const HELD: u64 = 7;
 
-/// Why a parked context goes on.
+/// Why a parked context continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cause {
-    /// What it waited for has happened.
+    /// The event that it waited for has happened.
     Woken = 2,
     /// Its deadline has passed.
     TimedOut = 3,
     /// The request on it was cancelled.
     Cancelled = 4,
-    /// It was one of a cycle of waits, which nothing else would have ended.
+    /// It was part of a cycle of waits, which nothing else would have ended.
     Circular = 5,
 }
 
-/// Names one wait of one context.
+/// The number of one wait of one context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
@@ -119,19 +119,19 @@ pub struct Context {
     switch: Switch,
     /// How many `no_suspend` regions are open; the stack's, not the request's.
     no_suspend: Cell<u32>,
-    /// An error travels on this stack as an unwind, and nobody has caught it.
+    /// An error travels on this stack as an unwind, and is not caught yet.
     unwinding: Cell<bool>,
-    /// How many locks were taken on this stack and not given back; who holds one may be waited for.
+    /// How many locks were taken on this stack and not released. While there is one, other contexts may wait for this one.
     locks: Cell<u32>,
-    /// What it holds together with others.
+    /// What it holds together with other contexts.
     shares: Shares,
-    /// The lock that it has tried to take most recently, and how often in a turn.
+    /// The lock that it tried to take most recently, and how often in a row.
     tries: Tries,
     /// The same for all contexts of one worker; 0 for a thread of its own.
     place: ThreadNumber,
     /// What this context waits for.
     reason: AtomicU8,
-    /// The wait that was begun last has been handed to the threads that may end it.
+    /// All threads that may end the last wait know of it.
     parked: AtomicBool,
     target: AtomicPtr<()>,
     /// The ticket that was bound last, and where that wait leads; see [`edge`].
@@ -166,8 +166,8 @@ impl Context {
         }
     }
 
-    /// Makes a context in a place where contexts have always been made, or that is filled with zeros. What others may read
-    /// there at any time, since they have come by it before, is left as it is, so that tickets go on.
+    /// Makes a context in a place that held a context before, or is filled with zeros. Other threads may still read fields
+    /// there by an old pointer. Those fields are left as they are, so that tickets continue.
     ///
     /// # Safety
     ///
@@ -222,8 +222,8 @@ impl Context {
         &self.shares
     }
 
-    /// Which thread this stack is on: the same number, not 0, for all contexts of one worker; 0 for a thread of its own, and for one that
-    /// nothing can run on. The owner sets it before anything runs on the stack; other threads read it at any time.
+    /// The number of the thread that this stack is on. All contexts of one worker have the same number, which is not 0. It is 0 for a foreign thread, and
+    /// for a thread that runs no other context. The owner sets it before code runs on the stack; other threads read it at any time.
     #[inline(always)]
     pub fn place(&self) -> &ThreadNumber {
         &self.place
@@ -244,14 +244,14 @@ impl Context {
         unsafe { (self.table.urgency)(self) }
     }
 
-    /// Whether the request on top was cancelled, so that a wait that a cancel can end is to be refused. By the stack's own code.
+    /// Whether the request on top was cancelled, so that a wait that a cancel can end is to be refused. Called by the stack's own code.
     #[inline]
     pub fn is_cancelled(&self) -> bool {
         // SAFETY: the table is this context's, and we are on its stack.
         unsafe { (self.table.is_cancelled)(self) }
     }
 
-    /// The time on the clock that limits here go by. By the stack's own code.
+    /// The time on the clock that measures time limits here. Called by the stack's own code.
     pub fn now(&self) -> Instant {
         // SAFETY: the table is this context's, and we are on its stack.
         unsafe { (self.table.now)(self) }
@@ -266,13 +266,13 @@ impl Context {
         unsafe { (self.table.deadline)(self, timeout) }
     }
 
-    /// A number that differs from one call to the next, for choices that should not always fall out the same. By the stack's own code.
+    /// A number that differs from one call to the next, to vary arbitrary choices. Called by the stack's own code.
     pub fn turn(&self) -> u64 {
         // SAFETY: the table is this context's, and we are on its stack.
         unsafe { (self.table.turn)(self) }
     }
 
-    /// The stack is about to wait for `what`, and nothing has been begun. By the stack's own code.
+    /// Checks that the stack may wait for `what`, before the wait begins. Called by the stack's own code.
     ///
     /// # Panics
     ///
@@ -298,8 +298,8 @@ impl std::fmt::Debug for Context {
     }
 }
 
-/// Wakes `context` from the wait that `ticket` names. False: that wait was over already, and the caller has no claim on
-/// anything of the waiter's but the node it is still holding.
+/// Wakes `context` from the wait that `ticket` names. False: that wait was already over, and the caller may touch no memory
+/// of the waiter's except the node that it still holds.
 ///
 /// # Safety
 ///
@@ -312,14 +312,14 @@ pub unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) ->
     unsafe { (table.unpark)(context, ticket, cause) }
 }
 
-/// Ends a wait that was [chosen](Context::choose), and makes its context runnable. The last touch of anything of the waiter's.
+/// Ends a wait that was [chosen](Context::choose), and makes its context runnable. This is the caller's last access to memory of the waiter's.
 ///
 /// # Safety
 ///
-/// The caller has chosen it, and says so once.
+/// The caller has chosen the wait, and calls this once.
 #[inline(always)]
 pub unsafe fn ready(context: NonNull<Context>, ticket: Ticket) {
-    // SAFETY: a context that was chosen does not go on before this.
+    // SAFETY: a chosen context does not continue before this call.
     let table = unsafe { context.as_ref() }.table;
     // SAFETY: as above.
     unsafe { (table.ready)(context, ticket) }

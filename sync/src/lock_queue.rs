@@ -1,32 +1,32 @@
-//! The list in which those stand who wait for a lock.
+//! The queue of waiters for a lock.
 //!
-//! Two heaps, as in the request framework that forebear comes from (its `RequestLockQueue`): places are popped from one of them by
-//! urgency; a waiter that was woken and finds the lock taken puts itself back onto *the other*; when the first is empty the
-//! two are swapped. So an urgent waiter that cannot go on yet, and puts itself back, does not starve the others: each of them is
-//! popped once before it comes again. A newcomer stands with those that are popped from now, unless somebody has put itself back who is as
-//! urgent: then it stands behind that one, on the other heap. So newcomers do not starve those who have lost, either.
+//! It has two heaps, as in the request framework that forebear comes from (its `RequestLockQueue`). Places are popped from one heap by
+//! urgency. A waiter that was woken and finds the lock taken puts itself back onto *the other* heap. When the first is empty, the
+//! two are swapped. So an urgent waiter that puts itself back again and again does not starve the others: each of them is
+//! popped once before it is popped again. A newcomer enters the heap that is popped from. If a waiter that has put itself back is as
+//! urgent, the newcomer enters the other heap, behind that waiter. So newcomers do not starve those that have lost, either.
 //!
-//! # Nobody is passed over without end
+//! # No waiter is passed over without end
 //!
-//! By urgency alone, old contexts that come back again and again would keep the younger ones out for ever. So of the newcomers since the
-//! heaps were swapped only the first [`NEWCOMERS`] may stand with those that are popped from. Then that heap is *closed*: all others
-//! stand on the other heap, and those of the closed one come in turn. If somebody more urgent stands on the other heap, it is chosen
-//! first, but only each second choice is one of that heap. So a closed heap of n places is empty after 2n choices at most, and the most
+//! By urgency alone, old contexts that return again and again would keep younger ones out for ever. So of the newcomers since the
+//! heaps were swapped only the first [`NEWCOMERS`] may enter the heap that is popped from. Then that heap is *closed*: all others
+//! enter the other heap, and the waiters of the closed one are chosen in turn. A more urgent waiter on the other heap is chosen
+//! first, but at least each second choice is from the closed heap. So a closed heap of n places is empty after 2n choices at most, and the most
 //! urgent waiter waits for one more choice at most.
 //!
-//! # Who wakes whom
+//! # Choosing and waking
 //!
-//! A thread that pops a place *chooses* its context ([`Context::choose`]), under the lock of the queue: from then on that wait ends by this
-//! wake-up and no other, and the place stays until [`Chosen::wake`]. A context that has left its wait otherwise refuses; then its place
-//! is out of the queue already, and the next is tried, so no wake-up is lost on somebody who leaves. A leaver takes the lock, and takes
-//! its place out if it still stands there.
+//! A thread that pops a place *chooses* its context ([`Context::choose`]), under the lock of the queue. From then on only this
+//! wake-up ends that wait, and the place stays until [`Chosen::wake`]. A context that has left its wait otherwise refuses; its place
+//! is then already popped, and the next is tried. So no wake-up is lost on a waiter that leaves. A leaver takes the lock, and removes
+//! its place if it is still in the queue.
 //!
 //! # Invariants
 //!
-//! * **L1** A queue, and each place that stands in it, is touched under the lock that it belongs to.
-//! * **L2** A place that stands in a queue lies in the frame of its waiter, which does not leave it before the place is out.
-//! * **L3** A place that was popped and chosen stays until it was woken: its waiter does not go on before.
-//! * **L4** The context of a place is the one on whose stack the place's frame lies, so it is there as long as the place.
+//! * **L1** A queue, and each place in it, is touched under the lock to which the queue belongs.
+//! * **L2** A place in a queue lies in the frame of its waiter, which does not leave the frame before the place is out.
+//! * **L3** A place that was popped and chosen stays until its waiter is woken: the waiter does not continue before.
+//! * **L4** The context of a place is the one on whose stack the place's frame lies, so it lives as long as the place.
 
 use std::cell::Cell;
 use std::fmt;
@@ -48,18 +48,18 @@ const NEWCOMERS: u64 = 32;
 /// Which waiters stand on the other heap while the one that is popped from is closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Behind {
-    /// Nobody who would be more urgent.
+    /// No waiter that is more urgent.
     Others,
-    /// Maybe somebody more urgent, who is chosen next.
+    /// Possibly a more urgent waiter, which is chosen next.
     First,
-    /// The same, but one from there was chosen last.
+    /// The same, but the last choice was from there.
     Second,
 }
 
 /// A queue of waiters, of which the most urgent is first. See the module head.
 ///
 /// It is a data structure for authors of primitives. It has `unsafe` methods, since its places are borrowed from their waiters' frames.
-/// Everything that is called on it and on the places in it is called under one lock, which is the author's.
+/// The author provides one lock, under which all methods of the queue and of the places in it are called.
 ///
 /// ```
 /// use std::ptr;
@@ -96,15 +96,15 @@ enum Behind {
 /// ```
 pub struct LockQueue<T = ()> {
     heaps: [Heap<Place<T>>; 2],
-    /// Which of them is popped from; the other is pushed back onto.
+    /// The index of the heap that is popped from. Waiters put themselves back onto the other.
     popping: Cell<bool>,
     behind: Cell<Behind>,
-    /// How many have come so far; among equals the older goes first.
+    /// How many waiters have entered so far; of equal keys the older goes first.
     came: Cell<u64>,
-    /// When so many have come, the heap that is popped from is closed.
+    /// The number of arrivals at which the heap that is popped from is closed.
     closes_at: Cell<u64>,
     len: Cell<usize>,
-    /// Where all those wait that stand here: the number of one thread; 0 if there are several.
+    /// The number of the one thread on which all waiters of the queue wait; 0 if there are several.
     place: Cell<usize>,
 }
 
@@ -123,27 +123,27 @@ impl<T> LockQueue<T> {
         }
     }
 
-    /// Whether nobody stands here.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len.get() == 0
     }
 
-    /// How many stand here.
+    /// How many waiters are in the queue.
     pub fn len(&self) -> usize {
         self.len.get()
     }
 
-    /// Whether all who stand here, or stood here when the queue was last empty and since, wait on this one worker.
+    /// Whether all waiters that have entered since the queue was last empty wait on this one worker.
     pub fn is_all_of(&self, place: usize) -> bool {
         place != 0 && self.place.get() == place
     }
 
-    /// Puts a newcomer where it is popped from now, by its key; or onto the other heap, if that one is closed, or somebody stands there who
-    /// has put itself back and is as urgent.
+    /// Enters a newcomer into the heap that is popped from. It enters the other heap if the first is closed, or if a waiter that has put itself
+    /// back and is as urgent is there.
     ///
     /// # Safety
     ///
-    /// L1, L2; it stands nowhere.
+    /// L1, L2; the place is in no queue.
     pub unsafe fn enter(&self, place: &Place<T>) {
         let came = self.came.get();
         self.came.set(came + 1);
@@ -165,7 +165,7 @@ impl<T> LockQueue<T> {
         }
     }
 
-    /// Whether somebody stands on the other heap who is as urgent as `key`, or more.
+    /// Whether the other heap has a waiter that is as urgent as `key`, or more.
     ///
     /// # Safety
     ///
@@ -179,11 +179,11 @@ impl<T> LockQueue<T> {
         }
     }
 
-    /// Puts one back that was popped: it is popped again when all those have been that stand here now.
+    /// Puts a popped place back: it is popped again after all places that are in the queue now.
     ///
     /// # Safety
     ///
-    /// L1, L2; it stands nowhere.
+    /// L1, L2; the place is in no queue.
     ///
     /// ```
     /// use std::ptr;
@@ -224,7 +224,7 @@ impl<T> LockQueue<T> {
 
     /// # Safety
     ///
-    /// L1, L2; it stands nowhere, and nobody stands here.
+    /// L1, L2; the place is in no queue, and this one is empty.
     #[inline]
     unsafe fn put_first(&self, place: &Place<T>, stands: bool) {
         self.place.set(place.on());
@@ -234,7 +234,7 @@ impl<T> LockQueue<T> {
 
     /// # Safety
     ///
-    /// L1, L2; it stands nowhere, and others stand here.
+    /// L1, L2; the place is in no queue, and this one is not empty.
     #[inline]
     unsafe fn put_beside(&self, place: &Place<T>, stands: bool) {
         if self.place.get() != place.on() {
@@ -246,7 +246,7 @@ impl<T> LockQueue<T> {
 
     /// # Safety
     ///
-    /// L1, L2; it stands nowhere.
+    /// L1, L2; the place is in no queue.
     #[inline]
     unsafe fn put(&self, place: &Place<T>, stands: bool) {
         place.stands.set(Some(stands));
@@ -260,12 +260,12 @@ impl<T> LockQueue<T> {
         came >= self.closes_at.get()
     }
 
-    /// Whether so many newcomers have passed those who stand here that no other may.
+    /// Whether the heap that is popped from is closed: no more newcomers may enter it.
     pub(crate) fn is_closed(&self) -> bool {
         !self.is_empty() && self.is_closed_at(self.came.get())
     }
 
-    /// A newcomer has what it wants without a place here, before all that stand here.
+    /// Counts a newcomer that is served without a place here, before all waiters in the queue.
     pub(crate) fn count_passing(&self) {
         self.came.set(self.came.get() + 1);
     }
@@ -283,7 +283,7 @@ impl<T> LockQueue<T> {
         if heap.is_empty() { self.swap(popped) } else { heap }
     }
 
-    /// The heap that was popped from is empty.
+    /// Swaps the heaps: the one that was popped from is empty.
     #[inline(never)]
     fn swap(&self, popped: bool) -> &Heap<Place<T>> {
         self.popping.set(!popped);
@@ -292,14 +292,14 @@ impl<T> LockQueue<T> {
         self.heap(!popped)
     }
 
-    /// Somebody who may be more urgent than others of the heap that is popped from has come onto the other heap.
+    /// Notes that a waiter that may be more urgent than those of the heap that is popped from has entered the other heap.
     fn came_behind(&self) {
         if self.behind.get() == Behind::Others {
             self.behind.set(Behind::First);
         }
     }
 
-    /// The one who would be chosen, if it does not refuse: the most urgent of those that are popped from now, or of all (see the module head).
+    /// The waiter that [`choose`](Self::choose) tries first: the most urgent of the heap that is popped from, or of both (see the module head).
     ///
     /// # Safety
     ///
@@ -323,11 +323,11 @@ impl<T> LockQueue<T> {
         Some(first)
     }
 
-    /// The most urgent, if the heap is closed whose first this is.
+    /// The next choice while the heap is closed whose first place is `first`.
     ///
     /// # Safety
     ///
-    /// L1; `first` stands here.
+    /// L1; `first` is in this queue.
     #[cold]
     #[inline(never)]
     unsafe fn of_both(&self, first: NonNull<Place<T>>) -> Option<NonNull<Place<T>>> {
@@ -338,17 +338,17 @@ impl<T> LockQueue<T> {
         Some(behind.filter(|behind| self.is_closed() && is_passed(behind)).unwrap_or(first))
     }
 
-    /// Pops the [first](Self::first) and makes sure of it. A waiter that refuses has left its wait otherwise, and is out.
+    /// Pops the [first](Self::first) place and chooses its waiter. If the waiter refuses, since it has left its wait otherwise, tries the next.
     ///
     /// # Safety
     ///
-    /// L1. The answer is woken, after the lock has been let go of or before.
+    /// L1. The caller wakes the chosen waiter, after it releases the lock or before.
     pub unsafe fn choose(&self) -> Option<Chosen<T>> {
         // SAFETY: by contract.
         unsafe { self.choose_if(|_| true) }
     }
 
-    /// The same, but only if `fits` says so of what that one wants. Nobody passes it: the next is looked at only if the
+    /// The same, but only if `fits` returns true for the value of that place. No other waiter passes it: the next is tried only if the
     /// first has left its wait.
     ///
     /// # Safety
@@ -368,7 +368,7 @@ impl<T> LockQueue<T> {
                 self.behind.set(if stands == self.popping.get() { Behind::First } else { Behind::Second });
             }
             self.len.set(self.len.get() - 1);
-            // SAFETY: L1: it stands there.
+            // SAFETY: L1: the place is in that heap.
             unsafe { self.heap(stands).remove(this) };
             // SAFETY: as above.
             let sure = unsafe { this.context.as_ref() }.choose(this.ticket.get());
@@ -382,7 +382,7 @@ impl<T> LockQueue<T> {
         }
     }
 
-    /// Whether somebody stands here who is not of this context, which may stand here several times.
+    /// Whether another context than this one waits here. One context may have several places in the queue.
     ///
     /// # Safety
     ///
@@ -413,11 +413,11 @@ impl<T> LockQueue<T> {
         others
     }
 
-    /// Takes a place out whose waiter leaves; false if it stands nowhere any more.
+    /// Removes the place of a waiter that leaves; false if the place is in no queue any more.
     ///
     /// # Safety
     ///
-    /// L1; it stands here or nowhere.
+    /// L1; the place is in this queue or in none.
     ///
     /// ```
     /// use std::ptr;
@@ -450,11 +450,11 @@ impl<T> LockQueue<T> {
         true
     }
 
-    /// Gives a place the order that goes with a smaller key.
+    /// Moves a place forward, to the position of a smaller key.
     ///
     /// # Safety
     ///
-    /// L1; it stands here or nowhere.
+    /// L1; the place is in this queue or in none.
     pub unsafe fn promote(&self, place: &Place<T>, key: u64) {
         let (before, number) = place.links.key.get();
         if key >= before {

@@ -1,11 +1,12 @@
-//! A wait in a queue, written once for every primitive but the lock below [`Mutex`](crate::Mutex), which comes back to its queue.
+//! A wait in a queue, written once for every primitive except the lock below [`Mutex`](crate::Mutex), whose waiters return to their queue.
 //!
-//! # How it goes
+//! # How it works
 //!
-//! *Prepare*, a cold call, begins the wait, and has the primitive list the place, by [`QueuedWaiter::enter`]. That looks once more, under the
-//! lock of the queue, whether there is anything to wait for. Then the *switch*, inlined into the public method that waits. *Settled*, a
-//! cold call again, says how it ended: who was woken has been chosen, and what was handed over is the waiter's, whatever has happened
-//! to it since; who goes for another reason is taken out by [`QueuedWaiter::leave`].
+//! 1. *Prepare*, a cold call, begins the wait. [`QueuedWaiter::enter`] enters the place into the primitive's queue; under the queue's lock, it first
+//!    checks again whether there is anything to wait for.
+//! 2. The *switch* is inlined into the public method that waits.
+//! 3. *Settled*, a cold call again, returns how the wait ended. A waiter that was woken has been chosen: what was handed over belongs to it, even
+//!    if it was cancelled since. A waiter that ended otherwise is taken out by [`QueuedWaiter::leave`].
 
 use std::mem::MaybeUninit;
 use std::panic::Location;
@@ -22,22 +23,22 @@ use crate::raw_lock::Refused;
 /// How long to wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
-    /// For as long as it takes.
+    /// Without a limit.
     Never,
-    /// For so long from when the wait begins.
+    /// For this duration from the beginning of the wait.
     After(Duration),
-    /// Until then; `None` is never.
+    /// Until this instant; `None` is never.
     At(Option<Instant>),
 }
 
 impl Limit {
-    /// Whether the caller only looks: it has what it wants at once, or its time is up. It stands in no queue.
+    /// Whether the caller only polls: it succeeds at once, or its wait times out. It enters no queue.
     #[inline]
     pub(crate) fn is_look(self) -> bool {
         matches!(self, Limit::After(Duration::ZERO))
     }
 
-    /// Until when, from now. By the stack's own code.
+    /// The instant until which to wait. Called by the stack's own code.
     #[inline]
     pub(crate) fn deadline(self, context: &Context) -> Option<Instant> {
         match self {
@@ -51,50 +52,50 @@ impl Limit {
 /// How to wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitTerms {
-    /// What for.
+    /// The reason of the wait.
     pub reason: Reason,
-    /// What the primitive is called.
+    /// The name of the primitive.
     pub what: &'static str,
-    /// Until when at most.
+    /// The time limit.
     pub limit: Limit,
-    /// By whom.
+    /// The caller's place in the source.
     pub caller: &'static Location<'static>,
 }
 
-/// Where one waits.
+/// A primitive, as a place to wait.
 pub(crate) trait QueuedWaiter<V> {
-    /// Takes what is wanted if it is there and nobody is passed by that.
+    /// Takes what the caller waits for, if it is available and no waiter is passed over by that.
     fn at_once(&self, value: &V) -> bool;
 
-    /// Has what is wanted, without being listed, by what the place says of the waiter. [`at_once`](Self::at_once) has said no.
+    /// Tries to succeed without entering the queue, by the data in the waiter's place. [`at_once`](Self::at_once) has returned false.
     fn look(&self, _place: &Place<V>) -> bool {
         false
     }
 
-    /// Lists the place, under the lock of the queue (L2). False: not, there is nothing to wait for any more.
+    /// Enters the place into the queue, under its lock (L2). False: there is nothing to wait for any more, and the place was not entered.
     fn enter(&self, place: &Place<V>) -> bool;
 
-    /// The waiter, which was not chosen, goes: the place is taken out. False: it goes too late, and has what it wanted.
+    /// Takes the place of a waiter that was not chosen out of the queue. False: the waiter leaves too late, and has what it waited for.
     fn leave(&self, place: &Place<V>) -> bool;
 
-    /// The name of the primitive, for a wait that has a label for its target.
+    /// The name of the primitive, for a wait whose target is a label.
     fn label(&self) -> &Label {
         static NONE: Label = Label::NONE;
         &NONE
     }
 
-    /// What may be asked of the primitive, if one context at a time holds it, and where it is.
+    /// The description and the address of the primitive, if one context at a time holds it.
     fn lock(&self) -> Option<(&'static Lock, NonNull<()>)> {
         None
     }
 
-    /// Whether the calling thread has taken what it would wait for, and took it when no runtime knew the thread. A hint.
+    /// Whether the calling thread itself holds what it would wait for, and took it before a runtime knew the thread. A hint.
     fn is_held_by_thread(&self) -> bool {
         false
     }
 }
 
-/// What lies in the waiter's frame.
+/// The part of a wait that lies in the waiter's frame.
 struct Frame<V> {
     place: MaybeUninit<Place<V>>,
     wait: MaybeUninit<OwnerWait>,
@@ -122,11 +123,11 @@ pub(crate) fn wait_in_queue<V, S: QueuedWaiter<V>>(
     };
     // SAFETY: on the context's own stack, after `begin`.
     let cause = unsafe { context.park_until(ticket, deadline) };
-    // SAFETY: it stood in the queue.
+    // SAFETY: the place was in the queue.
     settled(waiter, context, ticket, cause, unsafe { frame.place.assume_init_ref() })
 }
 
-/// Has what is wanted, or stands in the queue.
+/// Succeeds at once, or begins the wait and enters the queue.
 #[cold]
 #[inline(never)]
 fn prepare<V, S: QueuedWaiter<V>>(
@@ -147,7 +148,7 @@ fn prepare<V, S: QueuedWaiter<V>>(
         let ticket = unsafe { context.begin(terms.reason, std::ptr::null_mut()) };
         // SAFETY: L4: the frame is on the context's own stack.
         let had = waiter.look(frame.place.write(unsafe { Place::new(context, ticket, value) }));
-        // SAFETY: C2: begun just now, and not parked; it stands in no queue.
+        // SAFETY: C2: begun just now, and not parked; the place is in no queue.
         unsafe { context.abandon(ticket) };
         return if had { QueueStep::AtOnce } else { QueueStep::Refused(Refused::TimedOut) };
     }
@@ -162,14 +163,14 @@ fn prepare<V, S: QueuedWaiter<V>>(
         if waiter.enter(frame.place.write(unsafe { Place::new(context, ticket, value) })) {
             return QueueStep::Park(ticket, deadline);
         }
-        // SAFETY: C2: begun just now, and not parked; it stands in no queue.
+        // SAFETY: C2: begun just now, and not parked; the place is in no queue.
         unsafe { context.abandon(ticket) };
         return QueueStep::AtOnce;
     };
     let node = NonNull::from(&mut frame.place).cast();
     // SAFETY: `waiter` and `frame` outlive the record and the wait.
     let wait = frame.wait.write(unsafe { OwnerWait::new(lock, node, of, terms.caller) });
-    // On a stack of a worker, or one that a test plays, the thread's list is somebody else's.
+    // On a worker's stack, or one that a test simulates, the thread's list belongs to another context.
     let is_of_thread = context.place().get() == 0 && current() == Some(NonNull::from(context));
     if deadline.is_none() && is_of_thread && waiter.is_held_by_thread() {
         return QueueStep::Refused(Refused::Circular(Cycle::new([context.name(), wait.to_string()])));
@@ -180,7 +181,7 @@ fn prepare<V, S: QueuedWaiter<V>>(
     // SAFETY: L4: the frame is on the context's own stack.
     let place = frame.place.write(unsafe { Place::new(context, ticket, value) });
     if !waiter.enter(place) {
-        // SAFETY: C2: begun just now, and not parked; it stands in no queue.
+        // SAFETY: C2: begun just now, and not parked; the place is in no queue.
         unsafe { context.abandon(ticket) };
         return QueueStep::AtOnce;
     }
@@ -218,7 +219,7 @@ fn settled<V, S: QueuedWaiter<V>>(
 }
 
 impl Refused {
-    /// What a wait with a limit answers.
+    /// The result of a wait with a time limit.
     #[track_caller]
     pub(crate) fn timed(self) -> TimeoutError {
         match self {
@@ -228,7 +229,7 @@ impl Refused {
         }
     }
 
-    /// What a wait without one answers.
+    /// The result of a wait without a time limit.
     #[track_caller]
     pub(crate) fn untimed(self) -> Cancelled {
         match self {

@@ -3,47 +3,48 @@
 //! A wait without a limit is an *edge* from the waiter's context to the one whose stack it waits for. It is made in steps:
 //!
 //! 1. After [`begin`](Context::begin), and before its node is put into a list, the waiter *leads* the edge nowhere
-//!    ([`Ahead::Unknown`]); when the node stands there, to where the target has started, if it has ([`Context::lead`]).
+//!    ([`Ahead::Unknown`]). When the node is in the list, it leads the edge to the stack on which the target runs, if that has started
+//!    ([`Context::lead`]).
 //! 2. It *binds* the wait ([`Context::bind`]): from now on a walk sees the edge.
-//! 3. It *looks* whether anybody waits for what is on its own stack. If nobody does, it is done: a chain made from its far end
-//!    is not walked at all.
-//! 4. It *walks* from edge to edge ([`walk`]). If it comes back, there is a cycle.
+//! 3. It *looks* whether any waiter waits for a request or a lock of its own stack. If there is none, it is done: a chain that is built from its far end
+//!    is never walked.
+//! 4. It *walks* from edge to edge ([`walk`]). If the walk returns to the waiter, there is a cycle.
 //!
 //! A wait for what another context holds (a lock) leads to its holder at the moment of the walk ([`OwnerWait`]).
 //!
-//! An edge to what has not started is *completed* by the stack that starts it, under the lock of the list in which the waiter
-//! stands, before that stack looks and walks itself ([`Context::complete`]).
+//! The stack that starts an unstarted target *completes* the edges to it, under the lock of the list that has the waiters' nodes,
+//! before that stack looks and walks itself ([`Context::complete`]).
 //!
 //! # Why the last to close a cycle finds it
 //!
-//! The word `edge` of a context holds the ticket that was bound last. It is written by read-modify-writes only, and every walk
-//! that ends at a context, since that does not wait or its edge leads nowhere, ends with one on that word. So of a walk that
-//! ends at a context, and a bind or a completion there, one comes first. If the bind (or completion) does, the walk sees it and
-//! goes on. If the walk's end does, the binder acquires all that the walker knew: that somebody waits for its stack, and every
-//! edge that led there. It walks after that. So no two waits of a cycle can each have ended at the other; among those that
-//! close a cycle at once there is one that none of the others has ended before, and it sees all of it.
+//! The word `edge` of a context holds the ticket that was bound last. It is changed by read-modify-writes only. A walk
+//! ends at a context that does not wait, or whose edge leads nowhere, and ends with a read-modify-write of that context's word. So a walk that
+//! ends at a context and a bind or a completion there are ordered. If the bind (or completion) is first, the walk sees it and
+//! continues. If the walk's end is first, the binder acquires all that the walker knew: that a waiter waits for its stack, and every
+//! edge that led there. The binder walks after that. So no two walks of a cycle can each have ended at the other's context. Among the waits that
+//! close a cycle at once there is one that no other walk has ended before, and it sees the whole cycle.
 //!
-//! A look is one on the word in which a waiter says, by one too, that it has come: if the waiter does first, it is seen. If the look
-//! does, the waiter acquires the edge that was bound before, and all that was known there; it binds and looks after that.
+//! A look is a read-modify-write of the word in which a waiter announces itself by another. If the waiter is first, the look sees it. If the look
+//! is first, the waiter acquires the edge that was bound before, and all that was known there; the waiter binds and looks after that.
 //!
 //! # What a walk reads
 //!
-//! Contexts only, never a target; but for the holder of a lock it asks the lock, while it holds the wait for it. A context may be on to its next wait at any time; so the slot is read before and after
-//! `ahead`, and tickets do not come again. That all edges of a cycle have stood *at one moment* the walk does not show. The thread
-//! that finds a cycle makes sure of it by *holding* each wait ([`Context::hold`]): while it is held it cannot end, and so the waiter's
-//! stack does not change, and what it waits for is not gone. Wakers of a held wait spin; nothing may be waited for
-//! meanwhile, and only one thread at a time holds more than one wait. (A walk holds a single one, for as long as it takes to ask a
-//! lock for its holder, and so does a dump.) So a wait that another thread holds goes on, and who must not miss it takes its turn
-//! ([`Context::hold_in_turn`]).
+//! A walk reads contexts only, never a target. One exception: it reads the holder of a lock from the lock, while it holds the wait for it. A context may
+//! begin its next wait at any time. So the walk reads the slot before and after `ahead`, and tickets are never used again. The walk does not show that
+//! all edges of a cycle existed *at one moment*. The thread that finds a cycle confirms it by *holding* each wait ([`Context::hold`]): a
+//! held wait cannot end, so the waiter's stack does not change, and its target is not freed. Wakers of a held wait spin. A thread that holds
+//! a wait may not wait itself, and only one thread at a time holds more than one. (A walk holds a single wait, while it reads a
+//! lock's holder, and so does a dump.) So a wait that another thread holds is not over, and a thread that must not miss it retries until it
+//! can hold it ([`Context::hold_in_turn`]).
 //!
 //! # Invariants
 //!
-//! * **X1** A context that an edge leads to stays readable as long as the wait that the edge stands for goes on, and so does its
-//!   memory as a context for the walker: the walker's owner ensures that (`runtime/src/deadlock/cycle.rs`).
+//! * **X1** A context that an edge leads to stays readable until the wait of that edge is settled. For the walker its
+//!   memory stays a context: the walker's owner ensures that (`runtime/src/deadlock/cycle.rs`).
 //! * **X2** `edge` is changed by read-modify-writes only.
-//! * **X3** `ahead` is written by the context's own stack between `begin` and `bind`, or, once and from unknown to known, under the
-//!   lock of the list that the waiter's node stands in, or while the wait is held.
-//! * **X4** Only a wait that goes on is held, and only its holder changes a slot that says so.
+//! * **X3** The context's own stack writes `ahead` between `begin` and `bind`. After that it is written once, from unknown to known, under the
+//!   lock of the list that the waiter's node is in, or while the wait is held.
+//! * **X4** Only an unsettled wait is held, and only its holder changes a held slot.
 
 use std::ptr::NonNull;
 

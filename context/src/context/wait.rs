@@ -7,8 +7,8 @@
 //! | (ticket, waiting) | (ticket, cause) | any holder of the ticket: [`settle`](Context::settle); the stack's own code: [`withdraw`](Context::withdraw) |
 //! | (ticket, waiting) | (ticket, chosen) | any holder of the ticket: [`choose`](Context::choose). From here on this thread alone ends the wait |
 //! | (ticket, chosen) | (ticket, woken) | the thread that has chosen: [`settle_chosen`](Context::settle_chosen), a plain store |
-//! | (ticket, waiting) | (ticket, held), and back | a thread that reads the wait's edge ([`edge`](super::edge)); who would settle it waits for that |
-//! | (ticket, waiting) | (ticket, woken) | the stack's own code, if nobody has the ticket: [`abandon`](Context::abandon), a plain store |
+//! | (ticket, waiting) | (ticket, held), and back | a thread that reads the wait's edge ([`edge`](super::edge)); a thread that would settle it waits for that |
+//! | (ticket, waiting) | (ticket, woken) | the stack's own code, if no other thread has the ticket: [`abandon`](Context::abandon), a plain store |
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ impl Context {
     /// C2, C4.
     #[inline(always)]
     pub unsafe fn begin(&self, reason: Reason, target: *mut ()) -> Ticket {
-        // C2: nobody else stores here while the slot is settled.
+        // C2: no other code stores here while the slot is settled.
         let ticket = (self.slot.load(Ordering::Relaxed) | STATE) + 1;
         self.reason.store(reason as u8, Ordering::Relaxed);
         self.target.store(target, Ordering::Relaxed);
@@ -35,7 +35,7 @@ impl Context {
         Ticket(ticket)
     }
 
-    /// Takes back a wait whose ticket was given to nobody, or is out of every list again.
+    /// Withdraws a wait whose ticket was given to no other thread, or is out of every list again.
     ///
     /// # Safety
     ///
@@ -47,8 +47,8 @@ impl Context {
         self.slot.store(ticket.0 | Cause::Woken as u64, Ordering::Relaxed);
     }
 
-    /// Takes back a wait whose ticket was given away, unless somebody has ended it, or made sure of it. True: it is over, and is not
-    /// to be parked. By the stack's own code.
+    /// Withdraws a wait whose ticket was given away, unless another thread has settled or chosen it. True: the wait is over, and is not
+    /// to be parked. Called by the stack's own code.
     pub fn withdraw(&self, ticket: Ticket) -> bool {
         let withdrawn = self.settle(ticket, Cause::Woken);
         if withdrawn {
@@ -57,8 +57,8 @@ impl Context {
         withdrawn
     }
 
-    /// Ends the wait that goes on here, if it is one that a cancel may end. On the thread of this stack's owner, by its
-    /// owner, while the stack is left or about to be: nobody begins another wait here meanwhile. True: the owner makes the
+    /// Ends the current wait, if it is one that a cancel may end. Called by the stack's owner, on its
+    /// thread, while the stack is left or about to be: no other wait begins here meanwhile. True: the owner makes the
     /// context runnable.
     pub fn cancel_wait(&self) -> bool {
         let (reason, _) = self.waits_for();
@@ -69,14 +69,14 @@ impl Context {
         matches!(slot & STATE, WAITING | HELD) && self.settle(Ticket(slot & !STATE), Cause::Cancelled)
     }
 
-    /// Ends the wait that goes on here, whatever it is for, because nothing else can. By the thread that this context waits
+    /// Ends the current wait, whatever its reason, because nothing else can. Called by the thread that this context waits
     /// on. True: the owner makes the context runnable.
     pub fn end_circular_wait(&self) -> bool {
         let slot = self.slot.load(Ordering::Relaxed);
         matches!(slot & STATE, WAITING | HELD) && self.settle(Ticket(slot & !STATE), Cause::Circular)
     }
 
-    /// The ticket of the wait that was begun last. By anybody else it may be of one before, or after.
+    /// The ticket of the wait that was begun last. To other threads it may be that of an earlier or later wait.
     pub fn ticket(&self) -> Ticket {
         Ticket(self.slot.load(Ordering::Relaxed) & !STATE)
     }
@@ -126,8 +126,8 @@ impl Context {
         }
     }
 
-    /// Makes sure of the wait that `ticket` names: nobody else ends it any more, and its frame stays until the caller says
-    /// [`ready`](super::ready). False: it is over, or somebody else's to end.
+    /// Chooses the wait that `ticket` names: no other thread ends it any more, and its frame stays until the caller calls
+    /// [`ready`](super::ready). False: it is over, or another thread has chosen it.
     #[inline]
     pub fn choose(&self, ticket: Ticket) -> bool {
         mutant!("choose_by_store", {
@@ -158,12 +158,12 @@ impl Context {
             ticket.0 | CHOSEN,
             "only what was chosen is made ready"
         );
-        // Nobody else changes a slot that says so.
+        // No other thread changes a chosen slot.
         self.slot.store(ticket.0 | Cause::Woken as u64, Ordering::Release);
     }
 
-    /// Stops going on until the wait begun last is settled, and answers why. To be called exactly once for every wait whose
-    /// ticket was given away, unless the waiter has settled it itself; and never for one whose ticket was not.
+    /// Suspends until the wait that was begun last is settled, and returns the cause. To be called exactly once for every wait whose
+    /// ticket was given away, unless the waiter has settled it itself; and never for a wait whose ticket was not.
     ///
     /// The switch is inlined here, and this into the public method that waits (see [`crate::switch`] for the reason).
     ///
@@ -173,15 +173,15 @@ impl Context {
     #[inline(always)]
     pub unsafe fn park(&self, deadline: Option<Instant>) -> Cause {
         let order = mutant!("parked_relaxed", Ordering::Relaxed, Ordering::Release);
-        // Release: who sees this finds it where it waits.
+        // Release: a thread that sees this finds what the context waits for.
         self.parked.store(true, order);
         loop {
             #[cfg(mutant = "settled_skips_prepare")]
             if !self.is_waiting() {
                 break;
             }
-            // Also if the wait is settled already: a coroutine then stands in a queue, or is about to, and must come out of
-            // it by being found there, or by being entered.
+            // Also if the wait is settled already: a coroutine is then in a queue, or is about to be, and leaves
+            // it only by being found there, or by being entered.
             // SAFETY: we are on this context's stack, by this function's contract.
             let next = unsafe { (self.table.prepare)(self, deadline) };
             if let Some(next) = next {
@@ -201,7 +201,7 @@ impl Context {
         self.cause()
     }
 
-    /// The wait that was begun last never goes on: its thread exits inside it. By the stack's own code, whatever stack that runs on now.
+    /// Gives up the wait that was begun last: its thread exits inside it. Called by the stack's own code, whichever stack that runs on now.
     pub fn forsake(&self) {
         self.settle(self.ticket(), Cause::Cancelled);
         self.parked.store(false, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! The intrusive list of those who wait for one thing.
+//! The intrusive list of the waiters for one target.
 //!
-//! A [`WaitNode`] lies in its waiter's frame and stands in at most one [`WaitQueue`]. The queue has no lock of its own:
-//! it belongs to the holder of the lock of its owner, or to the thread that has taken the whole list away.
+//! A [`WaitNode`] lies in its waiter's frame and is in at most one [`WaitQueue`]. The queue has no lock of its own:
+//! it belongs to the holder of its owner's lock, or to the thread that has taken the whole list.
 //!
 //! # Invariants
 //!
@@ -11,12 +11,12 @@
 //! * **Q3** The taker reads a node's link, context and ticket before it wakes the context. If it won, the node is never
 //!   touched again. If it was refused, the owner has left its wait for another reason and waits for the taker: the
 //!   taker's last touch is the release store of `released`. The taker releases a node that is one of several even if it has won, since the owner
-//!   cannot tell: the taker chooses first, lets go, and wakes then what it has chosen.
+//!   cannot know which it is: the taker chooses first, releases the node, and then wakes the waiter that it has chosen.
 //! * **Q4** A *listener* is a node without a waiter: it lies in counted memory, and the list has a count of it. The thread that takes it out of the
-//!   list gets that count. The taker of the whole list puts listeners aside, and notifies them when it holds nothing and has woken
-//!   everybody: a listener may call code of the user's. The owner of a listener never waits for the taker.
-//! * **Q5** A node of a *record* has no waiter either: something that is no stack is to learn of the end. The taker puts it aside as a listener, and reports it to
-//!   the record, once. The record's owner keeps the node until then, and learns of the report by the record.
+//!   list gets that count. The taker of the whole list puts listeners aside, and notifies them when it holds no lock and has woken
+//!   all waiters: a listener may call user code. The owner of a listener never waits for the taker.
+//! * **Q5** A node of a *record* has no waiter either: a record that is no stack is notified of the end. The taker puts the node aside like a listener, and
+//!   reports it to the record, once. The record's owner keeps the node until then, and learns of the report by the record.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -38,13 +38,13 @@ pub struct WaitNode {
     context: NonNull<Context>,
     /// Of a listener: its key. Of a record's: the address of what it waits for.
     ticket: Ticket,
-    /// It only watches: who asks whether anybody wants the thing waited for does not count it.
+    /// It only watches: it is no demand for its target.
     watches: bool,
     kind: Kind,
     released: AtomicBool,
 }
 
-/// What is done with a node when its list is taken.
+/// What the taker of a list does with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// Its waiter is woken.
@@ -87,7 +87,7 @@ impl WaitNode {
         }
     }
 
-    /// The same for a waiter without demand: it is notified, and spares its target from no cancel.
+    /// The same for a waiter that only watches: it is woken, and does not spare its target from a cancel.
     ///
     /// # Safety
     ///
@@ -98,7 +98,7 @@ impl WaitNode {
         WaitNode { watches: true, ..node }
     }
 
-    /// The same for one that stands in other lists, too, by the same ticket. The taker of the list releases the node in any case.
+    /// The same for a waiter that is in other lists, too, by the same ticket. The taker of the list releases the node in any case.
     ///
     /// # Safety
     ///
@@ -109,7 +109,7 @@ impl WaitNode {
         WaitNode { kind: Kind::Several, ..node }
     }
 
-    /// A node without a waiter: `listening` says what is done when what it stands for is over. `key` is its urgency.
+    /// A node without a waiter: `listening` says what is called when the target is over. `key` is its urgency.
     #[must_use]
     pub fn listening(listening: &'static Listening, key: u64) -> WaitNode {
         WaitNode {
@@ -124,7 +124,7 @@ impl WaitNode {
         }
     }
 
-    /// A node for something that is no stack, and that waits for `target`. Both are answered, and never followed here.
+    /// A node of a record that is no stack, and that waits for `target`. The node returns both addresses and never follows them.
     ///
     /// # Safety
     ///
@@ -183,7 +183,7 @@ impl WaitNode {
         self.watches
     }
 
-    /// Whose place this is; `None` if it is a listener's, or a record's.
+    /// The context whose place this is; `None` if it is a listener's, or a record's.
     ///
     /// # Safety
     ///
@@ -196,7 +196,7 @@ impl WaitNode {
         Some(unsafe { self.context.as_ref() })
     }
 
-    /// The root key of what waits here, which is no record; smaller goes first.
+    /// The root key of this waiter, which is no record; smaller goes first.
     ///
     /// # Safety
     ///
@@ -231,7 +231,7 @@ impl WaitQueue {
         WaitQueue { head: Cell::new(None) }
     }
 
-    /// Whether nobody waits.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.head.get().is_none()
     }
@@ -266,7 +266,7 @@ impl WaitQueue {
         }
     }
 
-    /// Looks for a node of which `with` says true, first come first, and puts it in front. False: there is none.
+    /// Searches for a node for which `with` returns true, in order of arrival, and moves it to the front. False: there is none.
     ///
     /// # Safety
     ///
@@ -347,7 +347,7 @@ impl WaitList {
     ///
     /// # Safety
     ///
-    /// Q1: the list was taken whole, and nobody can reach it otherwise any more.
+    /// Q1: the list was taken whole, and no other thread can reach it any more.
     pub unsafe fn wake_all(mut self) -> Listeners {
         let mut listeners = Listeners { ends: None };
         let mut soon = self.next;
@@ -356,7 +356,7 @@ impl WaitList {
             soon = soon.and_then(|node| unsafe { node.as_ref() }.next.get());
         }
         while let Some(node) = self.next {
-            // SAFETY: Q2: the owner does not leave before we let go.
+            // SAFETY: Q2: the owner does not leave before the taker releases the node.
             let (next, context, ticket) = unsafe {
                 let node = node.as_ref();
                 fetch::line(node.ahead.get().cast());
@@ -372,7 +372,7 @@ impl WaitList {
             // SAFETY: Q3.
             let kind = unsafe { node.as_ref() }.kind;
             if matches!(kind, Kind::Listener | Kind::Record) {
-                // SAFETY: Q4: the list's count is ours; Q5.
+                // SAFETY: Q4: the taker has the list's count; Q5.
                 unsafe { listeners.append(node) };
                 continue;
             }
@@ -401,7 +401,7 @@ impl WaitList {
             #[cfg(mutant = "node_read_after_wake")]
             {
                 crate::shim::thread::yield_now();
-                // SAFETY: none: its owner may have gone.
+                // SAFETY: none: its owner may have left.
                 self.next = unsafe { node.as_ref() }.next.get();
             }
         }
@@ -461,13 +461,13 @@ impl Listeners {
         }
     }
 
-    /// Notifies them, first come first. Records have been reported. `how` is handed to each. Code of the user's may be called: the caller holds nothing.
+    /// Notifies them, in order of arrival, each with `how`. Records have been reported. This may call user code: the caller holds no lock.
     #[cold]
     #[inline(never)]
     pub fn notify(self, how: u64) {
         let mut at = self.ends.map(|(first, _)| first);
         while let Some(node) = at {
-            // SAFETY: Q4: its count is ours until it is notified.
+            // SAFETY: Q4: this thread has its count until it is notified.
             let (next, listening) = unsafe {
                 let node = node.as_ref();
                 (node.next.get(), node.context.cast::<Listening>().as_ref())
@@ -483,10 +483,10 @@ impl Listeners {
     }
 }
 
-/// How far ahead of the walk a node is asked for. The first access to a page nobody has touched for long is a walk through its page
-/// tables, too, and one suffices.
+/// How far ahead of the walk a node is prefetched. The first access to a page that was not used for long also walks its page
+/// tables; one access suffices for that.
 const AHEAD: usize = 10;
-/// How far ahead a waiter's record is asked for, when its node, on the same page, is there.
+/// How far ahead a waiter's record is prefetched, after its node, which is on the same page.
 const SOON: usize = 3;
 /// The lines of a waiter's record: its context, and what its owner keeps behind it.
 const RECORD: usize = 5;

@@ -1,4 +1,4 @@
-//! A worker's loop, inside a coroutine: how a coroutine is built, what its loop does next, and how what runs on it parks and is made ready. The
+//! A worker's loop, inside a coroutine: how a coroutine is built, what its loop does next, and how it parks and is made ready. The
 //! record, and invariants K1 to K6, are in [`crate::stack::coroutine`].
 //!
 //! | function | thread and stack | state of the coroutine (K2), before and after |
@@ -13,10 +13,10 @@
 //! # The race
 //!
 //! *A waker against a stack that has not been left yet.* A waker that settles the wait before `prepare` makes the coroutine ready while it is current.
-//! It stands in the ready queue or the mailbox of its own worker, whose thread is still on this stack, so nobody enters it a second time. `prepare` finds it
-//! there first and does not leave, or leaves for another stack; then the worker enters it when its turn comes.
+//! The coroutine is then in the ready queue or the mailbox of its own worker, whose thread is still on this stack, so no thread enters it a second time.
+//! `prepare` either finds it first in the queue and does not leave, or leaves for another stack; then the worker enters it at its turn.
 //!
-//! A waker touches the coroutine after its exchange, to link it into a queue. Its memory stays (K3), and nobody else links it: one settled wait is
+//! A waker touches the coroutine after its exchange, to link it into a queue. Its memory stays (K3), and no other thread links it: one settled wait is
 //! one place in one queue.
 
 use std::cell::Cell;
@@ -51,7 +51,7 @@ impl Coroutine {
         // SAFETY: the top of a fresh slot (S1, S2), aligned. K4 for the context and the fiber.
         unsafe {
             Context::renew(context, &TABLE);
-            // The loop runs destructors and callbacks of the user's, which may wait before the first request has begun here. A ready
+            // The loop runs user destructors and callbacks, which may wait before the first request has begun here. A ready
             // fiber must have a key.
             Fiber::renew(Fiber::behind(context), context.as_ptr(), worker.as_ptr(), limit, LEAST_KEY);
             (&raw mut (*coroutine).link).write(AtomicPtr::new(ptr::null_mut()));
@@ -98,7 +98,7 @@ impl Coroutine {
 unsafe fn body(context: NonNull<Context>) -> ! {
     // SAFETY: `build` gives a coroutine's context.
     let coroutine = unsafe { Coroutine::of(context).as_ref() };
-    // Only the OS-thread backend needs telling: it has its own thread-locals.
+    // Only the OS-thread backend needs this: it has its own thread-locals.
     #[cfg(any(forebear_threads, shuttle))]
     // SAFETY: K3.
     unsafe {
@@ -151,7 +151,7 @@ unsafe fn body(context: NonNull<Context>) -> ! {
             None => None,
         };
         worker.put_idle(NonNull::from(coroutine));
-        // SAFETY: K2: this coroutine is idle now, and the one we name is no longer ready.
+        // SAFETY: K2: this coroutine is idle now, and the one that it switches to is no longer ready.
         unsafe { coroutine.context.switch().leave(to.map(|to| to.as_ref().context())) };
     }
 }
@@ -185,7 +185,7 @@ unsafe fn finish(context: &Context) {
     }
 }
 
-/// A fiber was entered again that had left something to see to.
+/// A fiber is entered again, and the leave has left something to undo.
 #[cold]
 #[inline(never)]
 fn back(fiber: &Fiber) {
@@ -207,7 +207,7 @@ unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> boo
     if !unsafe { coroutine.as_ref() }.context.settle(ticket, cause) {
         return false;
     }
-    // SAFETY: settled by us.
+    // SAFETY: this thread has settled the wait.
     unsafe { let_go_on(coroutine) };
     true
 }
@@ -217,11 +217,11 @@ unsafe fn ready(context: NonNull<Context>, ticket: Ticket) {
     let coroutine = unsafe { Coroutine::of(context) };
     // SAFETY: K3; chosen by the caller.
     unsafe { coroutine.as_ref().context.settle_chosen(ticket) };
-    // SAFETY: K3; settled just now, by us.
+    // SAFETY: K3; this thread has just settled the wait.
     unsafe { let_go_on(coroutine) };
 }
 
-/// Brings a coroutine to its worker, to be entered again.
+/// Puts a coroutine into its worker's ready queue or mailbox, to be entered again.
 ///
 /// # Safety
 ///

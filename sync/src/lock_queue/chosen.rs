@@ -1,4 +1,4 @@
-//! Waiters that were chosen from a queue, and are yet to be woken. The head of [`super`] has the invariants.
+//! Waiters that were chosen from a queue and are not woken yet. The head of [`super`] has the invariants.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use forebear_context::context::ready;
 
 use super::Place;
 
-/// A waiter that has been made sure of, to be woken once.
+/// A waiter that was chosen, to be woken once.
 #[must_use = "it waits until it is woken"]
 pub struct Chosen<T = ()> {
     place: NonNull<Place<T>>,
@@ -26,7 +26,7 @@ impl<T> Chosen<T> {
         unsafe { self.place.as_ref() }
     }
 
-    /// Has it go on. What was done before is seen there.
+    /// Wakes it. What this thread did before is visible to the waiter.
     pub fn wake(self) {
         let (context, ticket) = (self.place().context, self.place().ticket.get());
         // SAFETY: chosen, and this takes `self`.
@@ -40,7 +40,7 @@ impl<T> fmt::Debug for Chosen<T> {
     }
 }
 
-/// Several that have been made sure of, in order, to be woken when everything has been let go of. No allocation: they are linked by
+/// Several chosen waiters, in order, to be woken after all locks are released. No allocation: they are linked by
 /// their places.
 #[must_use = "they wait until they are woken"]
 pub struct ChosenList<T = ()> {
@@ -49,12 +49,12 @@ pub struct ChosenList<T = ()> {
 }
 
 impl<T> ChosenList<T> {
-    /// Nobody yet.
+    /// An empty list.
     pub const fn new() -> ChosenList<T> {
         ChosenList { first: None, last: None }
     }
 
-    /// Puts one last.
+    /// Appends a waiter.
     pub fn push(&mut self, chosen: Chosen<T>) {
         let this = Some(chosen.place);
         chosen.place().links.next().set(None);
@@ -66,13 +66,13 @@ impl<T> ChosenList<T> {
         self.last = this;
     }
 
-    /// Whether nobody was chosen.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 
-    /// Has all of them go on, in order. Answers how many.
+    /// Wakes all of them, in order. Returns how many.
     pub fn wake(mut self) -> usize {
         let mut woken = 0;
         while let Some(place) = self.first {

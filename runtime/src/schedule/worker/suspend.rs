@@ -1,23 +1,23 @@
-//! Suspending: whom a worker enters when a fiber leaves.
+//! Suspending: which stack a worker enters when a fiber leaves.
 //!
-//! A fiber that parks gives way to the most urgent ready one if nothing is older, on this worker or in a shared queue; by the
-//! rule of [`pick`](Worker::pick), so on a tie the ready one goes first. Else to an idle coroutine, which goes on as the
-//! loop. One that yields goes behind all that is ready, and lets the loop have a turn if anything is unstarted here.
+//! A fiber that parks switches to the most urgent ready fiber, unless something older is on this worker or in a shared queue. The
+//! rule is that of [`pick`](Worker::pick), so on a tie the ready fiber goes first. Else the worker enters an idle coroutine, which continues as the
+//! loop. A fiber that yields is queued behind all ready fibers; if anything is unstarted here, the loop has a turn first.
 //!
 //! # When there is no stack for the loop
 //!
-//! The runtime has as many stacks as it may, and nothing unstarted can begin here until one is free. Then
+//! The runtime may have no more stacks, so nothing unstarted can begin here until one is free. Then
 //!
 //! * a wait for a request is refused ([`crate::schedule::wait`]), since another fiber might start its target;
-//! * a scope and a join first run here what they may wait for and what has not begun: the descendants of the request on
-//!   top. What has no room here, or asks for a stack of its own, fails with the [`StackError`]. Nothing else is run here:
-//!   it might wait for what lies below it on this very stack;
-//! * a yield gives way to what is ready. Only when nothing is but yielders, which may all poll for the same, the oldest
-//!   unstarted request here that has room on this stack is run on it. What has no room stays where it is: a yield asks
-//!   for nothing in particular, and must not make anything fail;
-//! * who leaves all the same waits for what is under way elsewhere. The worker shows what it keeps private, and its thread
-//!   sleeps until a fiber of this worker is ready, which wakes it by name, or a stack has become free, which nobody
-//!   tells it: hence a tick, if there are other workers. It does not count as asleep: a wake-up for anyone would be lost
+//! * a scope and a join first run on this stack what they may wait for and what has not begun: the descendants of the request on
+//!   top. A descendant that does not fit, or asks for a stack of its own, fails with the [`StackError`]. Nothing else runs here:
+//!   it might wait for a request below it on this very stack;
+//! * a yield switches to a ready fiber. If only yielders are ready, which may all poll for the same thing, the worker runs the oldest
+//!   unstarted request here that fits on this stack. A request that does not fit stays where it is: a yield waits for no
+//!   particular request, and must make none fail;
+//! * a fiber that leaves in any other case waits for work that other threads do. The worker publishes its private requests. Its thread
+//!   sleeps until a fiber of this worker is ready, which wakes it by number, or a stack is free. Nothing notifies it of a free
+//!   stack: so it sleeps with a tick, if there are other workers. It does not count as asleep, since a wake-up for any worker would be lost
 //!   on it.
 
 use std::ptr::{self, NonNull};
@@ -56,11 +56,11 @@ impl Worker {
         self.ready().push_arrived(latest, mail);
     }
 
-    /// Whom to enter when the fiber that calls leaves parked. `None`: itself, it is ready and first.
+    /// The context to enter when the calling fiber parks. `None`: the fiber itself continues, since it is ready and first.
     #[inline(never)]
     pub(crate) fn leave_parked(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
         if fiber.context().no_suspend().get() != 0 {
-            // What waits has refused before it began; see the head of `no_suspend`.
+            // Waits have checked this before they began; see the head of `no_suspend`.
             no_suspend::refuse(fiber, "what others do in its scope or join", false);
         }
         self.settle_jobs();
@@ -97,7 +97,7 @@ impl Worker {
             && ready <= shared.best_published(self.index, &self.looks, ready)
         {
             if attention & HUNGRY != 0 {
-                // Its target may stand in the list alone ([`submit_for_waiter`](crate::schedule::submit)), and is not what goes on.
+                // Its target may be alone in the queue ([`submit_for_waiter`](crate::schedule::submit)), and is not published.
                 self.feed();
             }
             let next = self.ready().pop(false);
@@ -116,7 +116,7 @@ impl Worker {
         }
     }
 
-    /// A coroutine to go on as the loop.
+    /// A coroutine to continue as the loop.
     #[inline]
     pub(super) fn coroutine_for_loop(&self) -> Result<NonNull<Coroutine>, StackError> {
         let class = self.shared().default_class;
@@ -155,10 +155,10 @@ impl Worker {
         }
     }
 
-    /// Claims an unstarted descendant of `top`, wherever it stands.
+    /// Claims an unstarted descendant of `top`, in whichever queue it is.
     fn claim_descendant(&self, top: &Header) -> Option<NonNull<Header>> {
         let (shared, wanted) = (self.shared(), |header: &Header| descends(header, top));
-        // While a descendant has a header, the child that it descends by has one.
+        // While a descendant has a header, so has the child of `top` from which it descends.
         while top.has_children() {
             if let Some(listed) = self.private_descendant(top) {
                 let header = NonNull::from(listed);
@@ -172,7 +172,7 @@ impl Worker {
             let taken = shared_queues
                 .flat_map(|worker| [&worker.post.shared_queue, &worker.post.held])
                 .find_map(|shared_queue| shared_queue.take_where(wanted))
-                // Those that want a stack of their own stand there.
+                // Requests that ask for a stack of their own are there.
                 .or_else(|| shared.injector.take_of(top.lineage.key(), wanted));
             let header = taken?;
             if self.claim(header, false) {
@@ -182,7 +182,7 @@ impl Worker {
         None
     }
 
-    /// The oldest descendant of `top` in the private queue, which stands in order.
+    /// The oldest descendant of `top` in the private queue, which is sorted.
     fn private_descendant(&self, top: &Header) -> Option<&Header> {
         let mut at = self.list.front();
         while let Some(listed) = at {
@@ -199,7 +199,7 @@ impl Worker {
         unsafe { top.last_child().as_ref() }
     }
 
-    /// Calls `f`, which runs or ends a request of this runtime on top of what stands on `fiber`.
+    /// Calls `f`, which runs or ends a request of this runtime on top of the requests of `fiber`.
     fn on_fiber(&self, fiber: &Fiber, f: impl FnOnce()) {
         let (arena, entered) = (fiber.arena.replace(self.arena()), fiber.entered.replace(ptr::null()));
         f();
@@ -207,23 +207,23 @@ impl Worker {
         fiber.entered.set(entered);
     }
 
-    /// Runs a request on top of what stands on `fiber`.
+    /// Runs a request on top of the requests of `fiber`.
     ///
     /// # Safety
     ///
-    /// It is claimed, and the runner's link is the caller's.
+    /// The request is claimed, and the runner's link is the caller's.
     unsafe fn run_here(&self, fiber: &Fiber, header: NonNull<Header>) {
         let (before, running) = (fiber.urgency.load(Ordering::Relaxed), self.running());
         let Next::Start(header) = self.begin(header) else { unreachable!("what begins is started") };
         // SAFETY: by contract.
         unsafe { run::start(fiber, header) };
-        // What lies below may have become more urgent meanwhile.
+        // The requests below may have become more urgent meanwhile.
         let below = fiber.request().map_or(NO_KEY, Header::urgency);
         fiber.urgency.store(before.min(below), Ordering::Relaxed);
         self.set_running(running);
     }
 
-    /// No stack for the loop: the thread sleeps until something that has begun may go on, or a stack is free.
+    /// There is no stack for the loop: the thread sleeps until a started fiber may continue, or a stack is free.
     #[cold]
     fn wait_for_ready(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
         let shared = self.shared();
@@ -255,7 +255,7 @@ impl Worker {
         next
     }
 
-    /// Whom to enter when the fiber that calls yields. `None`: nobody else wants to run.
+    /// The context to enter when the calling fiber yields. `None`: nothing else is ready to run.
     #[inline(never)]
     pub(crate) fn leave_yielding(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
         self.settle_jobs();
@@ -293,8 +293,8 @@ impl Worker {
         Some(unsafe { Coroutine::of_fiber(next) })
     }
 
-    /// The same for a fiber that tries again and again to take a lock: it has not asked for it, so nothing is run on its stack, and it stays
-    /// where it is while a panic unwinds it.
+    /// The same for a fiber that polls a lock. It did not call a yield, so no request runs on its stack, and it does not leave
+    /// while a panic unwinds it.
     #[cold]
     pub(crate) fn leave_to_others(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
         if std::thread::panicking() || self.reserve_coroutine().is_err() {
@@ -308,11 +308,11 @@ impl Worker {
         self.post.mailbox.is_empty() && self.ready().len() == 0
     }
 
-    /// Runs the oldest unstarted request of this worker or of the roots that has room on this fiber. False: none has.
+    /// Runs the oldest unstarted request of this worker or of the injector that fits on this fiber. False: none fits.
     #[cold]
     fn run_oldest_here(&self, fiber: &Fiber) -> bool {
         let shared = self.shared();
-        // A stale entry is taken in any case, or it would stand in front of what is not.
+        // A stale entry is taken in any case: else it would block the entries behind it.
         let wanted = |header: &Header| !header.bare.load().is_unstarted() || has_room(fiber, header);
         let mut keys = [(self.list.key(), 0), (self.post.shared_queue.key(), 1), (shared.injector.key(), 2)];
         keys.sort_unstable();
@@ -335,7 +335,7 @@ impl Worker {
         false
     }
 
-    /// The fast way of a yield: nothing but yielders on this worker. `Err`: look properly.
+    /// The fast path of a yield: only yielders are ready on this worker. `Err`: take the slow path.
     #[inline(always)]
     pub(crate) fn rotate(&self, fiber: &Fiber) -> Result<Option<NonNull<Coroutine>>, ()> {
         let quiet = self.post.attention.get() == 0
@@ -358,7 +358,7 @@ impl Worker {
     }
 }
 
-/// Whether `header` may run on top of what stands on `fiber`.
+/// Whether `header` may run on top of the requests of `fiber`.
 fn has_room(fiber: &Fiber, header: &Header) -> bool {
     !header.is(OWN_STACK) && header.need() <= fiber.room()
 }
