@@ -369,7 +369,7 @@ impl Lineage {
             (a, b) = if ptr::eq(ja, jb) || ptr::eq(ja, a) || ptr::eq(jb, b) {
                 parents
             } else {
-                // SAFETY: LN1.
+                // SAFETY: LN1: a jump leads to an ancestor of a living lineage, and ancestors outlive it.
                 unsafe { (&*ja, &*jb) }
             };
         }

@@ -77,7 +77,7 @@ impl<N: Linked> Heap<N> {
     pub(crate) unsafe fn first(&self) -> Option<NonNull<N>> {
         let (head, root) = (self.head.get(), self.root.get());
         let (Some(a), Some(b)) = (head, root) else { return head.or(root) };
-        // SAFETY: P2.
+        // SAFETY: P2: both lead to nodes of this heap, which stay while they are in it.
         Some(if unsafe { b.as_ref().links().key.get() < a.as_ref().links().key.get() } { b } else { a })
     }
 
@@ -134,7 +134,7 @@ impl<N: Linked> Heap<N> {
     /// P1.
     #[inline]
     pub(crate) unsafe fn pop(&self) -> Option<NonNull<N>> {
-        // SAFETY: P1, P2.
+        // SAFETY: P1 by contract, for both calls; P2: the first is a node of this heap.
         unsafe {
             let first = self.first()?;
             self.remove(first.as_ref());
@@ -153,7 +153,7 @@ impl<N: Linked> Heap<N> {
             return unsafe { self.remove_from_tree(node) };
         }
         let (next, back) = (links.next.take(), links.back.get());
-        // SAFETY: P2, P3.
+        // SAFETY: P3: `node` is in the line, so both neighbours are nodes of this heap, or there is none; P2 for them.
         unsafe {
             match back {
                 Some(back) => back.as_ref().links().next.set(next),
@@ -172,7 +172,7 @@ impl<N: Linked> Heap<N> {
     #[inline(never)]
     unsafe fn remove_from_tree(&self, node: &N) {
         let (this, links) = (NonNull::from(node), node.links());
-        // SAFETY: P2, P3.
+        // SAFETY: P3: children, parent and sibling of `node` are nodes of this heap, or there is none; P2 for them, and P1, P2 for melding.
         unsafe {
             let orphans = meld_all(links.child.take());
             if self.root.get() == Some(this) {
@@ -199,7 +199,7 @@ impl<N: Linked> Heap<N> {
 /// P1, P2.
 unsafe fn meld<N: Linked>(a: Option<NonNull<N>>, b: Option<NonNull<N>>) -> Option<NonNull<N>> {
     let (Some(a), Some(b)) = (a, b) else { return a.or(b) };
-    // SAFETY: P2.
+    // SAFETY: P2: both roots, and the first child of either, are nodes of this heap, which stay while they are in it.
     unsafe {
         let (up, down) =
             if b.as_ref().links().key.get() < a.as_ref().links().key.get() { (b, a) } else { (a, b) };
@@ -222,7 +222,7 @@ unsafe fn meld<N: Linked>(a: Option<NonNull<N>>, b: Option<NonNull<N>>) -> Optio
 unsafe fn meld_all<N: Linked>(first: Option<NonNull<N>>) -> Option<NonNull<N>> {
     let mut rest = first;
     let mut pairs: Option<NonNull<N>> = None;
-    // SAFETY: P2.
+    // SAFETY: P2: all that `next` leads to from `first`, and the pairs that are made of them, are nodes of this heap; P1, P2 for melding.
     unsafe {
         while let Some(a) = rest {
             let links = a.as_ref().links();

@@ -149,7 +149,7 @@ impl<T> LockQueue<T> {
         self.came.set(came + 1);
         place.links.key.set((place.links.key.get().0, came + 1));
         let popped = self.popping.get();
-        // SAFETY: by contract.
+        // SAFETY: L1 by contract, for all that is read; L2 and a place in no queue, for what puts it in.
         unsafe {
             if self.is_empty() {
                 self.closes_at.set(came + NEWCOMERS);
@@ -172,7 +172,7 @@ impl<T> LockQueue<T> {
     /// L1.
     #[inline]
     unsafe fn has_lost_as_urgent(&self, key: u64) -> bool {
-        // SAFETY: by contract; L2.
+        // SAFETY: L1 by contract; L2: a place in the heap is alive.
         unsafe {
             let loser = self.heap(!self.popping.get()).first();
             loser.is_some_and(|loser| loser.as_ref().key() <= key)
@@ -216,7 +216,7 @@ impl<T> LockQueue<T> {
     /// ```
     pub unsafe fn push(&self, place: &Place<T>) {
         let stands = !self.popping.get();
-        // SAFETY: by contract.
+        // SAFETY: L1, L2 and a place in no queue, by contract; which of the two is called, `is_empty` decides.
         unsafe {
             if self.is_empty() { self.put_first(place, stands) } else { self.put_beside(place, stands) }
         }
@@ -305,7 +305,7 @@ impl<T> LockQueue<T> {
     ///
     /// L1. The reference is used no longer than the lock is held.
     pub unsafe fn first(&self) -> Option<&Place<T>> {
-        // SAFETY: L1; L2.
+        // SAFETY: L1 by contract; L2: a place in the queue is alive, and the reference is used under the lock only.
         unsafe { self.next().map(|place| place.as_ref()) }
     }
 
@@ -333,7 +333,7 @@ impl<T> LockQueue<T> {
     unsafe fn of_both(&self, first: NonNull<Place<T>>) -> Option<NonNull<Place<T>>> {
         // SAFETY: L1.
         let behind = unsafe { self.heap(!self.popping.get()).first() };
-        // SAFETY: L2.
+        // SAFETY: L2: both places are in the queue, so they are alive.
         let is_passed = |behind: &NonNull<Place<T>>| unsafe { behind.as_ref().key() < first.as_ref().key() };
         Some(behind.filter(|behind| self.is_closed() && is_passed(behind)).unwrap_or(first))
     }
@@ -468,7 +468,7 @@ impl<T> LockQueue<T> {
             self.came_behind();
         }
         let heap = self.heap(stands);
-        // SAFETY: by contract.
+        // SAFETY: L1 by contract; the place stands in this heap, and between the two calls in none.
         unsafe {
             heap.remove(place);
             place.links.key.set((key, number));

@@ -509,7 +509,8 @@ unsafe fn owner(lock: NonNull<()>) -> *const Context {
 }
 
 unsafe fn promote(lock: NonNull<()>, node: NonNull<()>, key: u64) {
-    // SAFETY: as above.
+    // SAFETY: by the contract of `OwnerWait`: the lock is a `RawLock`, and the node a `Place` of its queue, both alive while the wait
+    // lasts.
     let (lock, place) =
         unsafe { (lock.cast::<RawLock>().as_ref(), node.cast::<Place<LockWaiter>>().as_ref()) };
     lock.line.with(|line| {

@@ -306,7 +306,7 @@ impl WaitQueue {
             self.head.set(None);
             return;
         }
-        // SAFETY: Q1, Q2.
+        // SAFETY: Q1, Q2: `node` stands in this list, so its neighbours do, and listed nodes are alive.
         unsafe {
             if let (Some(prev), Some(next)) = (prev, next) {
                 prev.as_ref().next.set(Some(next));

@@ -161,7 +161,7 @@ impl<N: Nodes> Edges<N> {
     /// Waits for the dependency, which is over.
     pub(crate) fn wait(&self, at: usize) -> Result<NonNull<Header>, WaitError> {
         let target = self.target(at);
-        // SAFETY: AF3.
+        // SAFETY: AF3: the edge's handle keeps the target, for the wait and for what is read after it.
         unsafe {
             wait::until_over(target)?;
             if target.as_ref().life_here() == FINISHED { Ok(target) } else { Err(wait::refusal(target)) }

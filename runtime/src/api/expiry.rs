@@ -105,7 +105,7 @@ fn lock(table: &Standing) -> MutexGuard<'_, HashMap<RequestId, Vec<(Scope, u64)>
 /// The current request, and its runtime.
 fn current() -> Result<(AnyRequest, Arc<Shared>), TimerError> {
     let request = Request::current().ok_or(TimerError::NoWorker)?;
-    // SAFETY: the handle; M3.
+    // SAFETY: `request` is a handle, so its header is there; M3: so is the arena, while the header is.
     let arena = unsafe { request.raw().as_ref().arena.get().as_ref() };
     let shared = arena.ok_or(TimerError::NoWorker)?.shared().arc();
     Ok((request, shared))

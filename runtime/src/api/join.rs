@@ -49,7 +49,7 @@ impl<B: FnOnce() -> R, R> JoinBranch<B, R> {
     /// Called once, by the stack or worker that runs the branch (AR1).
     #[inline(always)]
     unsafe fn job(&self) -> B {
-        // SAFETY: by contract.
+        // SAFETY: AR1: the caller runs the branch, so no other thread touches the body, and the callable has not been taken.
         unsafe { ManuallyDrop::take(&mut (*self.body.get()).job) }
     }
 
@@ -59,7 +59,7 @@ impl<B: FnOnce() -> R, R> JoinBranch<B, R> {
     ///
     /// Called once, after [`run`] has returned.
     unsafe fn result(&self) -> std::thread::Result<R> {
-        // SAFETY: by contract.
+        // SAFETY: `run` has returned, so the body holds the result and no other thread touches it; it is taken once, by contract.
         unsafe { ManuallyDrop::take(&mut (*self.body.get()).result) }
     }
 }
@@ -172,7 +172,7 @@ unsafe fn join_published<B: FnOnce() -> RB, RA, RB>(
         h.word().finish(false, |_| FINISHED);
         result
     } else {
-        // SAFETY: the joiner's link.
+        // SAFETY: the joiner's link keeps the node for the wait; the branch lies in this frame.
         unsafe {
             let lent = Lent::to(|| "the second branch of a join");
             wait::until_over_at_any_rate(fiber, node);

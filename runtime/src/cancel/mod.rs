@@ -141,7 +141,7 @@ pub(crate) unsafe fn carry_out(header: NonNull<Header>, came: Cancel) -> Cancell
             Cancellation::Marked
         }
         Cancel::Marked => {
-            // SAFETY: by contract.
+            // SAFETY: the caller has a count of the request, for both calls.
             unsafe {
                 deliver(header);
                 deliver_to_own_arm(header);
@@ -160,7 +160,7 @@ pub(crate) unsafe fn carry_out(header: NonNull<Header>, came: Cancel) -> Cancell
 ///
 /// As [`carry_out`].
 pub(crate) unsafe fn carry_out_later(header: NonNull<Header>, came: Cancel) {
-    // SAFETY: by contract.
+    // SAFETY: by contract: an unstarted request was claimed with the runner's link, and of any other the caller has a count.
     unsafe {
         match came {
             Cancel::Ended => leave_end(header),
@@ -220,7 +220,7 @@ pub(crate) unsafe fn limit_comes(header: NonNull<Header>) {
 ///
 /// As there.
 pub(crate) unsafe fn leave_end(header: NonNull<Header>) {
-    // SAFETY: by contract; M3.
+    // SAFETY: W1: the caller has claimed the request, so the header is there; M3: so is its arena.
     let Some(arena) = (unsafe { header.as_ref().arena.get().as_ref() }) else { return };
     let here = fiber::get();
     let own = ptr::eq(own_arena(here), arena) && here.is_some_and(Fiber::has_worker);
@@ -357,7 +357,7 @@ pub(crate) fn arm_begins() {
 ///
 /// The caller is the owner of `ran_on`, and has a count of the request.
 pub(crate) unsafe fn spread_at_end(header: NonNull<Header>, reason: Option<CancelReason>) {
-    // SAFETY: by contract.
+    // SAFETY: the caller has a count of the request, so the header is there; M3: so is the arena that it ran on.
     let Some(arena) = (unsafe { header.as_ref().ran_on.load(Ordering::Relaxed).as_ref() }) else { return };
     let mut spread = Spread::on(arena);
     spread.reason = reason;

@@ -41,7 +41,7 @@ use crate::state::word::{CANCELLED, Cancel};
 ///
 /// W1; the callable is `'static`.
 pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
-    // SAFETY: by contract.
+    // SAFETY: W1 by contract, for whichever call ends it; its callable is `'static`, so it may be put off.
     unsafe {
         if !put_off(header) {
             end_claimed(header);
@@ -57,7 +57,7 @@ pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
 unsafe fn end_marked(mut headers: Vec<NonNull<Header>>) {
     // What is put off last is ended first.
     headers.reverse();
-    // SAFETY: by contract.
+    // SAFETY: W1 for each, by contract, so the header is there; what may borrow is not put off.
     headers.retain(|header| unsafe { may_borrow(header.as_ref()) || !put_off(*header) });
     headers.reverse();
     // SAFETY: by contract.

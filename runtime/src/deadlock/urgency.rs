@@ -220,7 +220,8 @@ unsafe fn step(here: Option<&WorkerRecord>, link: Link, key: u64, rest: &mut Vec
                 // Given back since it was raised.
                 return None;
             }
-            // SAFETY: U1, K6.
+            // SAFETY: U1: this is the thread of the worker whose number the context has; K6: so the fiber is one of its coroutines, and
+            // alive.
             unsafe { on_from(here, fiber.as_ref(), key, rest) }
         }
     }

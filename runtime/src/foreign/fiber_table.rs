@@ -74,7 +74,8 @@ unsafe fn wait_for_owner(
     wait: &OwnerWait,
     limited: bool,
 ) -> Option<Cycle> {
-    // SAFETY: by the table.
+    // SAFETY: by the table: the context is a foreign fiber's, on whose own stack this is; `wait` stays for the wait, by the field's
+    // contract.
     unsafe { owner::wait_for_owner(Fiber::of(context), ticket, wait, limited) }
 }
 

@@ -424,7 +424,7 @@ impl Arena {
     /// M1; no other thread knows the header.
     #[inline(always)]
     pub(crate) unsafe fn free(&self, header: NonNull<Header>) {
-        // SAFETY: by contract.
+        // SAFETY: no other thread knows the header, by contract: so its side block may be dropped and its memory freed; M1 for the lists.
         unsafe {
             drop_side(header);
             let class = header.as_ref().memory_class.get();

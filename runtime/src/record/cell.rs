@@ -193,7 +193,7 @@ unsafe fn drop_callable<C: Callable<T>, T>(header: NonNull<Header>) {
 ///
 /// W2: `header` begins a `RequestCell<C, T>` that has a value, to which no other thread has access any more.
 unsafe fn drop_value<C: Callable<T>, T>(header: NonNull<Header>) {
-    // SAFETY: W2.
+    // SAFETY: W2 and the type of the cell, by contract: the body holds a value that no other thread reaches; it is dropped once.
     unsafe {
         let body = (*header.cast::<RequestCell<C, T>>().as_ptr()).body.get();
         ManuallyDrop::drop(&mut (*body).value);
@@ -269,7 +269,7 @@ pub(crate) unsafe fn write<C: Callable<T>, T>(
     callable: C,
 ) -> NonNull<Header> {
     let cell = at.cast::<RequestCell<C, T>>();
-    // SAFETY: by contract.
+    // SAFETY: by contract: the memory is a cell of these types that no other thread knows, so header and callable may be written.
     unsafe {
         write_header(cell.cast(), VTableOf::<C, T>::VTABLE, birth, arena, VTableOf::<C, T>::CLASS);
         (*(*cell.as_ptr()).body.get()).callable = ManuallyDrop::new(callable);

@@ -73,7 +73,7 @@ pub(crate) unsafe fn unlink(h: &Header) {
     // SAFETY: M3.
     let _lock = unsafe { h.arena.get().as_ref() }.and_then(Arena::lock_families);
     let (prev, next) = (h.prev.get(), h.next.load(Ordering::Relaxed));
-    // SAFETY: N2.
+    // SAFETY: N2: it stands in its parent's list, so its neighbours do, and listed headers are alive; H1 for the parent.
     unsafe {
         match prev.as_ref() {
             Some(prev) => prev.next.store(next, Ordering::Relaxed),

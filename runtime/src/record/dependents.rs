@@ -40,7 +40,7 @@ impl DependentRecord {
     ///
     /// `record` has the provenance of the whole cell, or of the whole of [`Edges`](crate::api::after::Edges).
     pub(crate) unsafe fn nodes(record: NonNull<DependentRecord>) -> (*mut WaitNode, usize) {
-        // SAFETY: by contract.
+        // SAFETY: `record` leads to a record, by contract, whose fields are written at its birth.
         let (nodes, len) = unsafe { (record.as_ref().nodes, record.as_ref().len as usize) };
         if nodes.is_null() {
             // SAFETY: by contract: the nodes lie behind the record.

@@ -197,7 +197,7 @@ impl Fiber {
     /// It is a fiber's.
     #[inline(always)]
     pub(crate) unsafe fn of(context: &Context) -> &Fiber {
-        // SAFETY: by contract.
+        // SAFETY: the context is a fiber's, by contract, so the fiber lies so far behind it, and is alive with it.
         unsafe { &*ptr::from_ref(context).byte_add(BEHIND_CONTEXT).cast::<Fiber>() }
     }
 

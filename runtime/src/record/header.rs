@@ -176,7 +176,7 @@ impl Header {
     #[inline(always)]
     pub(crate) unsafe fn prime(at: NonNull<Header>) {
         let h = at.as_ptr();
-        // SAFETY: by contract.
+        // SAFETY: `at` is unused memory for a header, by contract: its fields may be written, and hold nothing to be dropped.
         unsafe {
             (&raw mut (*h).next).write(AtomicPtr::new(std::ptr::null_mut()));
             (&raw mut (*h).prev).write(Cell::new(std::ptr::null()));

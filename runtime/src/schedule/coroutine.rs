@@ -78,7 +78,8 @@ impl Coroutine {
     ///
     /// K3: it is idle, and is not used afterwards.
     pub(crate) unsafe fn dismantle(this: NonNull<Coroutine>) -> Option<StackSlot> {
-        // SAFETY: by contract.
+        // SAFETY: K3: the coroutine is idle, and its memory stays; K1: its worker outlives it, whose thread this is. It is not used
+        // afterwards, so its stack may be forgotten and its slot taken.
         unsafe {
             let worker = &*this.as_ref().fiber.worker.cast::<Worker>();
             worker.shared().deadlines.dismiss(worker, &this.as_ref().alarm);
@@ -178,7 +179,7 @@ unsafe fn prepare(context: &Context, _deadline: Option<Instant>) -> Option<NonNu
 }
 
 unsafe fn finish(context: &Context) {
-    // SAFETY: as in `prepare`.
+    // SAFETY: this table is given to coroutines only, so the context lies in one; this is its own stack.
     let fiber = unsafe { &Coroutine::of(NonNull::from(context)).as_ref().fiber };
     if fiber.left.get() != 0 {
         back(fiber);

@@ -47,7 +47,7 @@ pub(crate) unsafe fn begin(header: NonNull<Header>, marks: u64) -> bool {
         h.word().submit(SUBMITTED);
     }
     if held {
-        // SAFETY: by contract.
+        // SAFETY: AF1 and a count, by contract; this call has moved it to `HELD`, so its thread is the submitter (AF2).
         unsafe {
             submit::enter_family(header);
             set_up_all(header);
@@ -64,7 +64,8 @@ pub(crate) unsafe fn begin(header: NonNull<Header>, marks: u64) -> bool {
 #[cold]
 pub(crate) unsafe fn begin_admitted(header: NonNull<Header>) {
     let mut work = Vec::new();
-    // SAFETY: by contract.
+    // SAFETY: AF1 and the pool's link by contract, for what sets the edges up; the caller's other count outlasts the work that this puts
+    // off.
     unsafe {
         set_up_admitted(header, &mut work);
         work_off(work);
@@ -90,7 +91,8 @@ unsafe fn set_up_admitted(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
         h.word().unlock(|bits| bits);
     }
     drop(board);
-    // SAFETY: by contract.
+    // SAFETY: the pool's link by contract, which the edges take over if it is held, and which is released otherwise; the caller has another
+    // count.
     unsafe {
         if held {
             submit::enter_family(header);
@@ -116,7 +118,7 @@ enum SetUpNext {
 /// As [`begin`]; it has just been held.
 unsafe fn set_up_all(header: NonNull<Header>) {
     let mut work = Vec::new();
-    // SAFETY: by contract.
+    // SAFETY: AF1 and the link by contract, for what sets the edges up; what is put off there has counts of its own.
     unsafe {
         set_up(header, &mut work);
         work_off(work);
@@ -237,7 +239,8 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
 #[inline(never)]
 pub(crate) unsafe fn ended(listeners: &mut Listeners) {
     let mut refused = Vec::new();
-    // SAFETY: by contract.
+    // SAFETY: Q5: the caller is the finisher, which reports each record once. The link of one whose last edge was closed here is this
+    // thread's (OE1), for its refusal too.
     unsafe {
         listeners.report(|dependent| {
             let header = dependent.cast::<Header>();
@@ -258,7 +261,7 @@ pub(crate) unsafe fn ended(listeners: &mut Listeners) {
 ///
 /// OE1: the edges' link is the caller's, and goes with this.
 pub(crate) unsafe fn admit(header: NonNull<Header>) {
-    // SAFETY: by contract.
+    // SAFETY: OE1: the edges' link, which one of the two calls gives away.
     unsafe {
         if !try_admit(header) {
             refuse(header);
@@ -272,7 +275,7 @@ pub(crate) unsafe fn admit(header: NonNull<Header>) {
 ///
 /// The edges' link is the caller's, and goes with this.
 unsafe fn refuse(header: NonNull<Header>) {
-    // SAFETY: by contract.
+    // SAFETY: the edges' link by contract: it keeps the header for the refusal, and is released after it.
     unsafe {
         cancel::refuse_later(header);
         arena::release(header);

@@ -434,7 +434,7 @@ pub(crate) unsafe fn fail(header: NonNull<Header>, ending: NoValue, runner_link:
         unsafe { conclude(header, CANCELLED, true, runner_link) };
         return;
     }
-    // SAFETY: W1.
+    // SAFETY: W1 by contract: the failure is the claimer's to write, and is in place when the request is concluded.
     unsafe {
         set_failure(h, ending);
         conclude(header, FAILED, of_cancel, runner_link);
@@ -467,7 +467,7 @@ pub(crate) unsafe fn set_failure(h: &Header, ending: NoValue) {
 /// W1; the runner's link is the caller's.
 #[cold]
 pub(crate) unsafe fn fail_unstarted(fiber: &Fiber, header: NonNull<Header>, error: StackError) {
-    // SAFETY: W1.
+    // SAFETY: W1: the caller has claimed it, so its callable is there, to be dropped once; the runner's link goes with the end.
     unsafe {
         header.as_ref().ran_on.store(fiber.arena.get().cast_mut(), Ordering::Relaxed);
         cell::drop_callable_contained(header);

@@ -89,7 +89,8 @@ unsafe fn execute(fiber: &Fiber, header: NonNull<Header>, runner_link: bool) {
     // SAFETY: W1: claimed; the value's place is the callable's, which `call` has moved out by then.
     let ending = unsafe { (h.vtable.call)(header, Header::value::<()>(header).as_ptr()) };
     fiber.request.set(below);
-    // SAFETY: W1.
+    // SAFETY: W1, for whichever call ends it. For `end_sole` W8 besides: it was popped, has no other count and no child, and its arena is
+    // this fiber's.
     unsafe {
         match ending {
             None => {

@@ -239,7 +239,7 @@ pub(crate) fn list_ready(worker: &Worker, h: &Header) {
 ///
 /// The entry's link is the caller's, and goes with it; the caller has another count.
 unsafe fn enter_roots(header: NonNull<Header>) {
-    // SAFETY: by contract.
+    // SAFETY: the entry's link by contract, which the push gives away; the caller's other count keeps the header before that.
     unsafe {
         enter_family(header);
         push_root(header);

@@ -346,7 +346,7 @@ impl Shared {
     /// The runtime's record is there for `'a`.
     #[inline(always)]
     pub(crate) unsafe fn of_ptr<'a>(record: *const RuntimeRecord) -> Option<&'a Shared> {
-        // SAFETY: RR1, by contract.
+        // SAFETY: RR1: a record begins a whole one; by contract it is there for `'a`.
         NonNull::new(record.cast_mut()).map(|record| unsafe { whole(record).as_ref() })
     }
 }
@@ -372,7 +372,7 @@ unsafe fn take_count(record: NonNull<RuntimeRecord>) {
 ///
 /// As [`Counts::give_back`].
 unsafe fn give_back_count(record: NonNull<RuntimeRecord>) {
-    // SAFETY: as above.
+    // SAFETY: RR1: the record begins a whole one, in an `Arc`; the caller gives back a count that it has.
     unsafe { Arc::decrement_strong_count(whole(record).as_ptr()) };
 }
 
@@ -385,7 +385,7 @@ pub(crate) trait OfRuntime {
 impl OfRuntime for Arena {
     #[inline(always)]
     fn shared(&self) -> &Shared {
-        // SAFETY: RR1; M3.
+        // SAFETY: RR1: the record begins a whole one; M3: it is there while the arena has an owner or headers.
         unsafe { whole(self.runtime_ptr()).as_ref() }
     }
 }

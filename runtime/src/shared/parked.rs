@@ -105,7 +105,8 @@ pub(crate) fn leave(context: &Context) {
 /// Ends all waits from outside for requests of a runtime that has given up.
 pub(crate) fn give_up(shared: &Shared) {
     for parked in lock().values() {
-        // SAFETY: PK1.
+        // SAFETY: PK1: what is listed waits under this ticket, so its context is there while the list is locked, and C1 holds for the wake-
+        // up.
         unsafe {
             // A waiter for several requests checks them again, and finds out which of them belongs to this runtime.
             let several = parked.context.as_ref().waits_for().0 == Reason::Select;

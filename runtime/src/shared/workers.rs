@@ -89,7 +89,7 @@ impl<'a> WorkerRecords<'a> {
     /// The one of this number, if there is one.
     #[inline(always)]
     pub(crate) fn get(self, index: usize) -> Option<&'a WorkerRecord> {
-        // SAFETY: WR1.
+        // SAFETY: WR1: there are `len` workers, `distance` bytes apart, and each begins with its record; they live for `'a`.
         (index < self.len).then(|| unsafe { &*self.first.byte_add(index * self.distance) })
     }
 

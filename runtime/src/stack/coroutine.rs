@@ -128,7 +128,7 @@ pub(crate) fn is_coroutines(context: &Context) -> bool {
 /// The context is a coroutine's.
 #[inline(always)]
 pub(crate) unsafe fn alarm_of(context: NonNull<Context>) -> NonNull<Standing> {
-    // SAFETY: by contract.
+    // SAFETY: the context is a coroutine's, by contract, so it lies in one, and K3: its memory stays.
     unsafe { NonNull::from(&Coroutine::of(context).as_ref().alarm) }
 }
 
@@ -138,6 +138,6 @@ pub(crate) unsafe fn alarm_of(context: NonNull<Context>) -> NonNull<Standing> {
 ///
 /// The context is a coroutine's.
 pub(crate) unsafe fn fiber_of(context: &Context) -> &Fiber {
-    // SAFETY: by contract.
+    // SAFETY: the context is a coroutine's, by contract, so it lies in one, which is borrowed as long.
     unsafe { &(*Coroutine::of(NonNull::from(context)).as_ptr()).fiber }
 }

@@ -392,7 +392,7 @@ impl Ready {
             self.soon.remove(place);
             return;
         }
-        // SAFETY: as in `raise`.
+        // SAFETY: the fiber is in the queue, so it is a coroutine's, whose memory stays (K3); its links are the queue's.
         let (before, next) = unsafe { (fiber.as_ref().before_ready.get(), fiber.as_ref().next_ready.get()) };
         let next = NonNull::new(next.cast_mut()).map(ReadyEntry::new);
         if let Some(next) = &next {

@@ -274,7 +274,7 @@ unsafe impl<T> Arm for WatchArm<'_, T> {
 
     unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
         if std::mem::take(&mut self.listed) {
-            // SAFETY: it was listed.
+            // SAFETY: `listed`, so `enter` has written the place and put it into the receiver's queue, and it is taken out once.
             unsafe { self.receiver.leave(self.place.assume_init_ref()) };
         }
         Left::Nothing

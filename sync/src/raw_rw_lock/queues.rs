@@ -127,7 +127,8 @@ static READ: Lock = Lock {
     },
     shared: false,
     promote: |lock, node, key| {
-        // SAFETY: as above.
+        // SAFETY: by the contract of `OwnerWait`: the lock is a `RawRwLock`, and the node a `Place` of its readers' queue, both alive while
+        // the wait lasts.
         let (lock, place) = unsafe { (lock.cast::<RawRwLock>().as_ref(), node.cast::<Place>().as_ref()) };
         // SAFETY: L1.
         lock.readers.with(|queue| unsafe { queue.promote(place, key) });

@@ -44,7 +44,7 @@ unsafe impl Arm for EventArm<'_> {
 
     unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
         // The thread that took it out made the event happen, even if the event is reset by now.
-        // SAFETY: it was listed.
+        // SAFETY: `listed`, so `enter` has written the place and put it into the event's queue, and it is taken out once.
         if std::mem::take(&mut self.listed) && !unsafe { self.event.leave(self.place.assume_init_ref()) } {
             self.output = Some(Ok(()));
             return Left::News;

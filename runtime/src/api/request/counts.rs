@@ -126,7 +126,8 @@ fn has_no_children(h: &Header) -> bool {
 /// W2, W4; M1 for its arena, if it has one.
 #[inline(always)]
 pub(super) unsafe fn end_alone<T>(header: NonNull<Header>) {
-    // SAFETY: by contract.
+    // SAFETY: W2 for the drop of the value: no handle is left; M1 for the arena, if there is one; W4 for the end of the header: no count is
+    // left.
     unsafe {
         let h = header.as_ref();
         if const { std::mem::needs_drop::<T>() } {

@@ -222,7 +222,7 @@ impl<T> Request<T> {
     ///
     /// The caller has a handle of the request, which is for a `T`, and gives nobody another.
     pub(crate) unsafe fn take_over_from(header: NonNull<Header>) -> Result<T, WaitError> {
-        // SAFETY: by contract.
+        // SAFETY: the caller's handle keeps the header, for the wait and for what is read after it.
         unsafe {
             wait::until_over(header)?;
             let h = header.as_ref();

@@ -97,7 +97,7 @@ pub(crate) unsafe fn release(header: NonNull<Header>) {
 /// M1; W4.
 #[inline(always)]
 pub(crate) unsafe fn end_child(here: &Arena, header: NonNull<Header>) {
-    // SAFETY: by contract.
+    // SAFETY: M1 and W4 by contract, for whichever call ends it; the first does nothing if it answers false.
     unsafe {
         if !end_plain_child(here, header) {
             end_other_child(here, header);
@@ -261,7 +261,8 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Optio
         let h = unsafe { header.as_ref() };
         let arena = h.arena.get();
         if !ptr::eq(arena, here) {
-            // SAFETY: M3.
+            // SAFETY: M3: the header keeps the arena until it is sent; a closed arena is the caller's while it holds the lock. After a send
+            // nothing of either is touched.
             unsafe {
                 if closed.is_some() && (*arena).returns.0.load(Ordering::Relaxed) == closed_mark() {
                     here = &*arena;

@@ -408,7 +408,7 @@ pub(super) unsafe fn cut_off(head: *mut Free, cells: usize) -> *mut Free {
         // SAFETY: by contract.
         last = unsafe { (*last).next };
     }
-    // SAFETY: by contract.
+    // SAFETY: by contract: the list is the caller's, and has at least `cells` cells, so `last` is one of them.
     unsafe { ptr::replace(&raw mut (*last).next, ptr::null_mut()) }
 }
 

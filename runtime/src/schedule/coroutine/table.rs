@@ -106,7 +106,7 @@ unsafe fn turn(context: &Context) -> u64 {
 }
 
 unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
-    // SAFETY: as in `prepare`.
+    // SAFETY: by the table: the context lies in a coroutine; its thread calls this, or one that holds its wait, so it stays.
     let coroutine = unsafe { Coroutine::of(NonNull::from(context)).as_ref() };
     with(coroutine.fiber.request().map_or("worker", Header::name));
 }
@@ -117,6 +117,6 @@ unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
 ///
 /// The context is a coroutine's.
 unsafe fn worker_of(context: &Context) -> &Worker {
-    // SAFETY: by contract; K1.
+    // SAFETY: the context is a coroutine's, by contract; K1: its worker outlives it.
     unsafe { &*fiber_of(context).worker.cast::<Worker>() }
 }

@@ -109,7 +109,7 @@ pub(super) unsafe fn run_local(header: NonNull<Header>) -> bool {
 #[cold]
 #[inline(never)]
 unsafe fn end_lent(header: NonNull<Header>, ending: Option<Box<NoValue>>) -> bool {
-    // SAFETY: by contract.
+    // SAFETY: W1 by contract, for whichever call ends it; the waiter's handle keeps the header after the end.
     unsafe {
         match ending {
             None => finish::finish(header, false),
@@ -349,7 +349,8 @@ pub(crate) unsafe fn run_here(fiber: &Fiber, header: NonNull<Header>) {
             // SAFETY: M3: the waiter's count keeps header, arena and record, until this returns.
             let shared = unsafe { (*header.as_ref().arena.get()).shared() };
             let Some(own) = foreign::arena_for(shared) else { unreachable!("asked by `may_lend`") };
-            // SAFETY: by contract; M3.
+            // SAFETY: W1 by contract: claimed as lent; M3: an arena of this thread's stays while its runtime's record does, which the
+            // header keeps.
             unsafe { run_on_thread(fiber, header, own.as_ref()) };
         }
     }

@@ -70,7 +70,8 @@ impl Worker {
         header: NonNull<Header>,
         here: &Coroutine,
     ) -> Option<NonNull<Coroutine>> {
-        // SAFETY: by contract.
+        // SAFETY: W1 and the runner's link by contract, for whichever call starts it; `here` is the coroutine that calls, so it has nothing
+        // on top.
         unsafe {
             if here.fiber.room() < header.as_ref().need() {
                 return self.start_elsewhere(header, here);

@@ -171,7 +171,7 @@ impl<E: QueueEntry> Injector<E> {
             at = next;
         }
         while let Some(entry) = NonNull::new(turned) {
-            // SAFETY: as above.
+            // SAFETY: E1: the inbox was popped whole, so each entry is this thread's, with its link, until it is put elsewhere.
             let (key, next) =
                 unsafe { (entry.as_ref().key(), entry.as_ref().link().load(Ordering::Relaxed)) };
             turned = next;

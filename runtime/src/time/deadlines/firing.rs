@@ -201,7 +201,7 @@ fn is_sleep(context: &Context) -> bool {
 ///
 /// The link is the callee's.
 unsafe fn expired(header: NonNull<Header>) {
-    // SAFETY: by contract.
+    // SAFETY: the callee's link keeps the header for the abort, and is released after it.
     unsafe {
         (above().limit_comes)(header);
         let_go(header);
@@ -214,7 +214,8 @@ unsafe fn expired(header: NonNull<Header>) {
 ///
 /// The link is the callee's.
 pub(super) unsafe fn let_go(header: NonNull<Header>) {
-    // SAFETY: by contract; W4.
+    // SAFETY: the callee's link keeps the header until it is released; W4: if it was the last count, this thread alone knows the header,
+    // and ends it.
     unsafe {
         if !header.as_ref().word().release_link() {
             return;

@@ -100,7 +100,8 @@ impl Deadlines {
         if !self.0.by_workers || alarm.number == 0 {
             return self.disarm(context, alarm);
         }
-        // SAFETY: by contract.
+        // SAFETY: by contract: this is the worker's thread and runtime, and the context a coroutine's of that worker, whose alarm lies
+        // beside it.
         unsafe {
             let standing = coroutine::alarm_of(NonNull::from(context));
             self.0.shards.put_to_rest(worker.index, standing.as_ref(), alarm.number)

@@ -55,7 +55,7 @@ impl<T, S: Store<T>> Channel<T, S> {
             ChannelStep::Park(ticket) => {
                 // SAFETY: on the context's own stack, after `begin`.
                 let cause = unsafe { context.park_until(ticket, deadline) };
-                // SAFETY: it was listed.
+                // SAFETY: `prepare_send` has begun a wait, so it has written the place; the wait is over.
                 unsafe { self.sent(spot.assume_init_ref(), cause) }
             }
         }
@@ -79,7 +79,7 @@ impl<T, S: Store<T>> Channel<T, S> {
             ChannelStep::Park(ticket) => {
                 // SAFETY: on the context's own stack, after `begin`.
                 let cause = unsafe { context.park_until(ticket, deadline) };
-                // SAFETY: it was listed.
+                // SAFETY: `prepare_receive` has begun a wait, so it has written the place; the wait is over.
                 unsafe { self.received(spot.assume_init_ref(), cause) }
             }
         }
