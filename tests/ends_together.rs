@@ -15,7 +15,9 @@ use forebear::{
     AnyRequest, CancelReason, Cancellation, Completer, Error, Request, RequestPool, RequestSet, Runtime,
     State, WaitError, is_cancelled, scope, select, shield, then_all, wait_all, yield_now,
 };
-use support::{Count, Flag, Joined, hold_thread_until, in_both_worlds, on_each, on_each_of, until};
+use support::{
+    Count, Flag, Joined, Kind, Watchdog, hold_thread_until, in_both_worlds, on_each, on_each_of, until,
+};
 
 /// Waits for a request when it is dropped, and counts that.
 struct WaitsFor {
@@ -594,4 +596,78 @@ fn what_a_thread_cancels_together_ends_also_when_the_workers_have_gone() {
         ends_cancelled(&first);
         ends_cancelled(&second);
     });
+}
+
+/// In the synchronous mode the first of the released runs on the thread that releases, which has not come to the second. Elsewhere that is a race.
+#[test]
+fn what_is_cancelled_while_a_pool_releases_ends_when_all_is_released() {
+    // The waiter of a pool that holds three back is cancelled. The first that is released cancels the parent of the second. The captures of the second
+    // wait for the third.
+    let releases = |runtime: &Runtime| {
+        let (captures, place, ends) = waits_for();
+        let made = Arc::new(OnceLock::new());
+        let child = made.clone();
+        let parent = Request::builder().detached().on(runtime).try_spawn(move || {
+            child.set(Request::new(move || drop(captures))).unwrap();
+            Ok(Event::new().wait()?)
+        });
+        asleep(&parent);
+        let second = made.get().unwrap().clone();
+        let cancelled = parent.clone();
+        let first = Request::builder().on(runtime).build(move || _ = cancelled.abort(CancelReason::Aborted));
+        let third = Request::builder().on(runtime).build(|| ());
+        place.set(third.clone()).unwrap();
+        let (began, included) = (Flag::new(), [first.clone(), second.clone(), third.clone()]);
+        let up = began.clone();
+        let waiter = Request::builder().on(runtime).try_spawn(move || {
+            let mut pool = RequestPool::<()>::new().max_active(1);
+            pool.try_add(move || {
+                up.raise();
+                until_cancelled()
+            });
+            for request in included {
+                pool.include(request);
+            }
+            Ok(pool.wait()?)
+        });
+        began.wait();
+        for request in [&first, &second, &third] {
+            request.submit();
+        }
+        waiter.abort(CancelReason::Aborted);
+        until(|| [&waiter, &parent, &first, &second, &third].iter().all(|request| request.is_done()));
+        assert_eq!((first.state(), third.state()), (State::Finished, State::Finished));
+        assert_eq!(ends.get(), 1);
+        second.state()
+    };
+    on_each(|runtime| _ = releases(runtime));
+    let _dog = Watchdog::new("synchronous");
+    assert_eq!(releases(&Kind::Synchronous.build()), State::Cancelled);
+}
+
+/// The workers have gone, so both dependents are refused. Which of them the finisher finds first is its own affair.
+#[test]
+fn dependents_of_a_completion_end_together_when_the_workers_have_gone() {
+    for (completes, is_first) in [(true, true), (true, false), (false, true), (false, false)] {
+        on_each_of(&[1, 2], |runtime| {
+            let (captures, place, ends) = waits_for();
+            let (completer, answer) = runtime.enter(|| Request::completer("answer"));
+            let after = || Request::builder().detached().on(runtime).after(&answer);
+            let waits = after().build(move || drop(captures));
+            let wanted = after().build(|| ());
+            place.set(wanted.clone()).unwrap();
+            let both = if is_first { [&waits, &wanted] } else { [&wanted, &waits] };
+            both.into_iter().for_each(|dependent| _ = dependent.submit());
+            runtime.shutdown(Duration::from_secs(60)).unwrap();
+            assert!(both.iter().all(|dependent| !dependent.is_done()));
+            if completes {
+                completer.complete(()).unwrap();
+            } else {
+                drop(completer);
+            }
+            assert_eq!(ends.get(), 1);
+            ends_cancelled(&waits);
+            ends_cancelled(&wanted);
+        });
+    }
 }

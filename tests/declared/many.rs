@@ -1,5 +1,7 @@
 //! Many: chains and fans, without recursion.
 
+use std::time::Duration;
+
 use forebear::{CancelReason, Request, Runtime, State, WaitError, then_all};
 
 use crate::cancelling::{Gate, ends_cancelled};
@@ -57,6 +59,17 @@ fn a_long_chain_is_dropped_and_cancelled() {
             ends_cancelled(&last);
             ends_cancelled(&first);
         });
+    });
+}
+
+/// Each is submitted for the sake of the next, and refused.
+#[test]
+fn a_long_chain_that_is_submitted_after_the_shutdown_ends() {
+    on_each(|runtime| {
+        let last = runtime.enter(|| chain(Request::new(|| 0), many()));
+        runtime.shutdown(Duration::from_secs(60)).unwrap();
+        last.submit();
+        assert_eq!(ends_cancelled(&last), CancelReason::Shutdown);
     });
 }
 

@@ -220,12 +220,23 @@ pub(crate) unsafe fn limit_comes(header: NonNull<Header>) {
 ///
 /// As there.
 pub(crate) unsafe fn leave_end(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    unsafe { leave_ends(vec![header]) };
+}
+
+/// The same with several of one runtime. If the runtime has no worker any more, they end together.
+///
+/// # Safety
+///
+/// As there, for each.
+unsafe fn leave_ends(headers: Vec<NonNull<Header>>) {
+    let Some(first) = headers.first() else { return };
     // SAFETY: W1: the caller has claimed the request, so the header is there; M3: so is its arena.
-    let Some(arena) = (unsafe { header.as_ref().arena.get().as_ref() }) else { return };
+    let Some(arena) = (unsafe { first.as_ref().arena.get().as_ref() }) else { return };
     let here = fiber::get();
     let own = ptr::eq(own_arena(here), arena) && here.is_some_and(Fiber::has_worker);
     let mut spread = if own { Spread::on(arena) } else { Spread::beside(arena) };
-    spread.ended.push(header);
+    spread.ended = headers;
     spread.put_aside();
 }
 

@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::Ordering;
 
-use super::{Spread, carry_out, carry_out_later, deliver, is_orphaned_by_cancel, mark_orphan};
+use super::{Marked, Spread, carry_out, deliver, is_orphaned_by_cancel, leave_ends, mark_orphan};
 use crate::cancel::unstarted;
 use crate::record::any::AnyRequest;
 use crate::record::arena;
@@ -48,15 +48,25 @@ pub(crate) unsafe fn refuse(header: NonNull<Header>) {
     unsafe { carry_out(header, mark(header.as_ref())) };
 }
 
-/// The same, and what is claimed by it is left to a worker: no user code runs here while there is one.
+/// The same with several. What is claimed by it is left to a worker: no user code runs here while there is one. All are marked before one of them ends.
 ///
 /// # Safety
 ///
-/// The caller has a count of it.
+/// The caller has a count of each.
 #[cold]
-pub(crate) unsafe fn refuse_later(header: NonNull<Header>) {
-    // SAFETY: by contract, and by the answer.
-    unsafe { carry_out_later(header, mark(header.as_ref())) };
+pub(crate) unsafe fn refuse_later(headers: &[NonNull<Header>]) {
+    let mut ended = Vec::new();
+    for &header in headers {
+        // SAFETY: by contract, and by the answer.
+        unsafe {
+            match mark(header.as_ref()) {
+                Cancel::Ended => ended.push(header),
+                came => _ = carry_out(header, came),
+            }
+        }
+    }
+    // SAFETY: claimed by the marks, with the runners' links.
+    unsafe { leave_ends(ended) };
 }
 
 /// Marks a request that is about to be admitted, if it would be refused: its runtime is shut, or an ancestor was cancelled.
@@ -68,7 +78,7 @@ pub(crate) fn mark_if_refused(h: &Header) -> Option<Cancel> {
 }
 
 /// Sets the mark, and says why.
-fn mark(h: &Header) -> Cancel {
+pub(super) fn mark(h: &Header) -> Cancel {
     let side = h.side_or_new();
     h.word().abort(|| side.reason.set(Some(CancelReason::Shutdown)))
 }
@@ -262,17 +272,21 @@ pub(crate) fn refuse_stolen(worker: &WorkerRecord, stolen: Vec<NonNull<Header>>)
 /// # Safety
 ///
 /// The caller has a count of the request.
-pub(crate) unsafe fn refuse_spawned(worker: &WorkerRecord, header: NonNull<Header>) -> bool {
+pub(crate) unsafe fn refuse_spawned(
+    worker: &WorkerRecord,
+    header: NonNull<Header>,
+    refused: Option<&mut Marked>,
+) -> bool {
     // SAFETY: by contract.
     if worker.post.attention.get() & SHUT == 0 || is_sheltered(unsafe { header.as_ref() }) {
         return false;
     }
     // SAFETY: by contract.
-    unsafe { cancel_spawned(worker, header, CancelReason::Shutdown) }
+    unsafe { cancel_spawned(worker, header, CancelReason::Shutdown, refused) }
 }
 
 /// Cancels a request that was spawned or submitted on `worker`, whose thread this is, for `reason`. Nobody waits for it yet. Answers whether it has
-/// been ended.
+/// been ended, or added to `refused`, which the caller carries out later.
 ///
 /// The messages that were attended since it was put into the private queue may have ended it already. A raider may have shown it to
 /// another worker, which runs it: then the mark is delivered there, as any other.
@@ -285,6 +299,7 @@ pub(crate) unsafe fn cancel_spawned(
     worker: &WorkerRecord,
     header: NonNull<Header>,
     reason: CancelReason,
+    refused: Option<&mut Marked>,
 ) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
@@ -298,7 +313,12 @@ pub(crate) unsafe fn cancel_spawned(
     match worker.cancel_listed(h, ask) {
         Cancel::Ended => {
             // SAFETY: claimed by us, with the entry's link for the runner's.
-            unsafe { unstarted::end_claimed(header) };
+            unsafe {
+                match refused {
+                    Some(refused) => refused.add(header, Cancel::Ended),
+                    None => unstarted::end_claimed(header),
+                }
+            }
             true
         }
         Cancel::Marked => {

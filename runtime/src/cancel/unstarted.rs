@@ -23,7 +23,8 @@ use std::ptr::{self, NonNull};
 use forebear_context::context::with_foreign;
 use forebear_context::error::CancelReason;
 
-use super::{carry_out, demand, leave_end};
+use super::sweep::mark as mark_shut;
+use super::{carry_out, demand, leave_end, mark_orphan};
 use crate::record::above::above;
 use crate::record::any::AnyRequest;
 use crate::record::arena;
@@ -88,6 +89,26 @@ impl Marked {
         let h = request.header();
         let came = h.word().cancel(|| demand(h));
         self.push(request, came);
+    }
+
+    /// Marks a request as [`cancel_orphan`](super::cancel_orphan). Runs no user code.
+    ///
+    /// # Safety
+    ///
+    /// The caller has a count of the request.
+    pub(crate) unsafe fn cancel_orphan(&mut self, header: NonNull<Header>) {
+        // SAFETY: by contract.
+        unsafe { self.add(header, mark_orphan(header.as_ref())) };
+    }
+
+    /// Marks a request because its runtime is shut. Runs no user code.
+    ///
+    /// # Safety
+    ///
+    /// The caller has a count of the request.
+    pub(crate) unsafe fn refuse(&mut self, header: NonNull<Header>) {
+        // SAFETY: by contract.
+        unsafe { self.add(header, mark_shut(header.as_ref())) };
     }
 
     /// Adds a request that has just been marked, or not, with this answer.

@@ -4,11 +4,24 @@ use std::ptr::NonNull;
 
 use forebear_context::error::WaitError;
 
-use crate::cancel::{self, Marked};
+use crate::cancel::Marked;
+use crate::record::any::AnyRequest;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::schedule::held_back::{self, Board, Released, Why};
 use crate::schedule::submit;
+
+/// Admits one request.
+///
+/// # Safety
+///
+/// HB2: its admission is owed.
+pub(crate) unsafe fn admit(request: &AnyRequest) {
+    let mut refused = Marked::default();
+    // SAFETY: by contract; the handle has a link of its own.
+    unsafe { submit::admit(request.raw(), &mut refused) };
+    refused.carry_out();
+}
 
 /// `asker`, which this is called on, is about to wait for a request that is held back. Answers the pool that was
 /// asked, as by [`holder`](held_back::holder).
@@ -23,7 +36,7 @@ pub(crate) unsafe fn want(asker: &Fiber, header: NonNull<Header>) -> *const Boar
     let (board, admitted) = unsafe { held_back::ask_for(asker, header) };
     if let Some(request) = admitted {
         // SAFETY: HB2.
-        unsafe { submit::admit(request.raw()) };
+        unsafe { admit(&request) };
     }
     board
 }
@@ -38,14 +51,15 @@ pub(crate) fn unstick() -> bool {
 #[cold]
 #[inline(never)]
 fn unstick_all() -> bool {
-    let mut any = false;
+    let (mut any, mut refused) = (false, Marked::default());
     for board in held_back::asked_pools() {
         if let Some(request) = held_back::unstick(&board) {
             any = true;
-            // SAFETY: HB2.
-            unsafe { submit::admit(request.raw()) };
+            // SAFETY: HB2; the handle has a link of its own.
+            unsafe { submit::admit(request.raw(), &mut refused) };
         }
     }
+    refused.carry_out();
     any
 }
 
@@ -65,19 +79,13 @@ pub(crate) fn stop_with(board: &Board, why: Why, answer: WaitError) {
     board.note_answer(why, answer);
 }
 
-/// Lets go of those that the pool held back: a waiter finds them as if they had not been included. Runs no user code that could wait for
-/// another of them: those that would be refused are added to `marked`.
+/// Lets go of those that the pool held back: a waiter finds them as if they had not been included. Those that are refused are added to `marked`, which the
+/// caller carries out when all are released. Until then their captures, which may wait for another of them, are not dropped on this stack.
 pub(crate) fn let_go(released: Released, marked: &mut Marked) {
-    let wanted: Vec<_> =
-        released.held.into_iter().filter(|request| !request.header().word().let_go()).collect();
-    for request in &wanted {
-        if let Some(came) = cancel::mark_if_refused(request.header()) {
-            // SAFETY: the handle's link.
-            unsafe { marked.add(request.raw(), came) };
+    for request in released.held {
+        if !request.header().word().let_go() {
+            // SAFETY: HB2: its admission is owed; the handle has a link of its own.
+            unsafe { submit::admit(request.raw(), marked) };
         }
-    }
-    for request in wanted {
-        // SAFETY: HB2: its admission is owed; the handle has a link of its own.
-        unsafe { submit::admit(request.raw()) };
     }
 }

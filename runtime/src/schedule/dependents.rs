@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Listeners, WaitNode};
 
-use crate::cancel;
+use crate::cancel::{self, Marked};
 use crate::deadlock::urgency;
 use crate::foreign;
 use crate::record::any::AnyRequest;
@@ -27,13 +27,14 @@ use crate::state::attention::SHUT;
 use crate::state::open;
 use crate::state::word::{HELD, NEW, PRIVATE, SUBMITTED};
 
-/// A dependent is submitted, or about to be waited for. False: it was before, or is cancelled, or a pool holds it back.
+/// A dependent is submitted, or about to be waited for. False: it was before, or is cancelled, or a pool holds it back. `refused` is as in
+/// [`submit`].
 ///
 /// # Safety
 ///
 /// AF1; the caller has a count of it.
 #[cold]
-pub(crate) unsafe fn begin(header: NonNull<Header>, marks: u64) -> bool {
+pub(crate) unsafe fn begin(header: NonNull<Header>, marks: u64, refused: Option<&mut Marked>) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     // SAFETY: AF2: the thread that finds it new under its lock is its submitter.
@@ -50,32 +51,32 @@ pub(crate) unsafe fn begin(header: NonNull<Header>, marks: u64) -> bool {
         // SAFETY: AF1 and a count, by contract; this call has moved it to `HELD`, so its thread is the submitter (AF2).
         unsafe {
             submit::enter_family(header);
-            set_up_all(header);
+            set_up_all(header, refused);
         }
     }
     held
 }
 
-/// A pool admits a dependent that it has held back. The pool's link becomes the edges'.
+/// A pool admits a dependent that it has held back. The pool's link becomes the edges'. The caller carries `refused` out.
 ///
 /// # Safety
 ///
 /// AF1; the pool's link is the caller's, and goes with this; the caller has another count.
 #[cold]
-pub(crate) unsafe fn begin_admitted(header: NonNull<Header>) {
+pub(crate) unsafe fn begin_admitted(header: NonNull<Header>, refused: &mut Marked) {
     let mut work = Vec::new();
     // SAFETY: AF1 and the pool's link by contract, for what sets the edges up; the caller's other count outlasts the work that this puts
     // off.
     unsafe {
-        set_up_admitted(header, &mut work);
-        work_off(work);
+        set_up_admitted(header, &mut work, refused);
+        work_off(work, refused);
     }
 }
 
 /// # Safety
 ///
 /// As [`begin_admitted`].
-unsafe fn set_up_admitted(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
+unsafe fn set_up_admitted(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refused: &mut Marked) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let (mut held, mut board) = (false, None);
@@ -96,7 +97,7 @@ unsafe fn set_up_admitted(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
     unsafe {
         if held {
             submit::enter_family(header);
-            set_up(header, work);
+            set_up(header, work, refused);
         } else {
             arena::release(header);
         }
@@ -111,18 +112,21 @@ enum SetUpNext {
     Admitted(AnyRequest),
 }
 
-/// Sets up the edges of a dependent, and then submits what nobody has submitted of its dependencies, and of theirs.
+/// Sets up the edges of a dependent, and then submits what nobody has submitted of its dependencies, and of theirs. What is refused ends when all are
+/// submitted.
 ///
 /// # Safety
 ///
 /// As [`begin`]; it has just been held.
-unsafe fn set_up_all(header: NonNull<Header>) {
-    let mut work = Vec::new();
+unsafe fn set_up_all(header: NonNull<Header>, refused: Option<&mut Marked>) {
+    let (mut work, mut ours) = (Vec::new(), Marked::default());
+    let refused = refused.unwrap_or(&mut ours);
     // SAFETY: AF1 and the link by contract, for what sets the edges up; what is put off there has counts of its own.
     unsafe {
-        set_up(header, &mut work);
-        work_off(work);
+        set_up(header, &mut work, refused);
+        work_off(work, refused);
     }
+    ours.carry_out();
 }
 
 /// By a loop.
@@ -130,16 +134,16 @@ unsafe fn set_up_all(header: NonNull<Header>) {
 /// # Safety
 ///
 /// Each request of `work` is kept by the handle there; what is `Admitted` is owed its admission (HB2).
-unsafe fn work_off(mut work: Vec<SetUpNext>) {
+unsafe fn work_off(mut work: Vec<SetUpNext>, refused: &mut Marked) {
     while let Some(next) = work.pop() {
         // SAFETY: a handle of it is in `next`; what was admitted is owed (HB2).
         unsafe {
             match &next {
-                SetUpNext::Unsubmitted(request) => submit_next(request.raw(), &mut work),
+                SetUpNext::Unsubmitted(request) => submit_next(request.raw(), &mut work, refused),
                 SetUpNext::Admitted(request) if request.raw().as_ref().is(AFTER) => {
-                    set_up_admitted(request.raw(), &mut work);
+                    set_up_admitted(request.raw(), &mut work, refused);
                 }
-                SetUpNext::Admitted(request) => submit::admit(request.raw()),
+                SetUpNext::Admitted(request) => submit::admit(request.raw(), refused),
             }
         }
     }
@@ -148,22 +152,24 @@ unsafe fn work_off(mut work: Vec<SetUpNext>) {
 /// # Safety
 ///
 /// The caller has a count.
-unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
+unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refused: &mut Marked) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     // SAFETY: by contract; AF2, as in `begin`.
     unsafe {
         let life = h.word().load().life();
-        if life == NEW && cancel::is_orphaned_by_cancel(h) {
+        if life == NEW
+            && let Some(came) = cancel::mark_if_refused(h)
+        {
             // As for a wait: nobody runs it.
-            cancel::cancel_orphan(header);
-        } else if life == NEW && h.is(AFTER) && !cancel::refused(h) {
+            refused.add(header, came);
+        } else if life == NEW && h.is(AFTER) {
             if h.word().hold(|| DependentRecord::of(header).open.begin(DependentRecord::of(header).len)) {
                 submit::enter_family(header);
-                set_up(header, work);
+                set_up(header, work, refused);
             }
         } else if life == NEW {
-            submit::submit_for_waiter(header);
+            submit::submit_for_waiter(header, Some(refused));
             if let Some(worker) = fiber::get().and_then(Fiber::worker) {
                 worker.feed_if_hungry();
             }
@@ -183,7 +189,7 @@ unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
 /// # Safety
 ///
 /// As [`set_up_all`].
-unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
+unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refused: &mut Marked) {
     // SAFETY: by contract: the caller has a count.
     let h = unsafe { header.as_ref() };
     // SAFETY: M3: it is not over.
@@ -224,13 +230,18 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
         unsafe { urgency::raise(here, dependency, h.urgency()) };
     }
     if record.open.set_up() {
-        // SAFETY: OE1.
-        unsafe { admit(header) };
+        // SAFETY: OE1: the edges' link, which is released after the refusal.
+        unsafe {
+            if !try_admit(header) {
+                refused.refuse(header);
+                arena::release(header);
+            }
+        }
     }
 }
 
 /// A dependency is over, and these nodes stood in its list. No user code runs before all edges are closed: it could cancel one of these dependents, and wait
-/// for this.
+/// for this. None of those that are refused ends before all are marked: the captures of one may wait for another.
 ///
 /// # Safety
 ///
@@ -249,9 +260,7 @@ pub(crate) unsafe fn ended(listeners: &mut Listeners) {
                 refused.push(header);
             }
         });
-        for header in refused {
-            refuse(header);
-        }
+        refuse(&refused);
     }
 }
 
@@ -264,21 +273,21 @@ pub(crate) unsafe fn admit(header: NonNull<Header>) {
     // SAFETY: OE1: the edges' link, which one of the two calls gives away.
     unsafe {
         if !try_admit(header) {
-            refuse(header);
+            refuse(&[header]);
         }
     }
 }
 
-/// The runtime of a dependent is shut: ends it.
+/// The runtime of these dependents is shut: ends them.
 ///
 /// # Safety
 ///
-/// The edges' link is the caller's, and goes with this.
-unsafe fn refuse(header: NonNull<Header>) {
-    // SAFETY: the edges' link by contract: it keeps the header for the refusal, and is released after it.
+/// The edges' link of each is the caller's, and goes with this.
+unsafe fn refuse(headers: &[NonNull<Header>]) {
+    // SAFETY: the edges' links by contract: they keep the headers for the refusal, and are released after it.
     unsafe {
-        cancel::refuse_later(header);
-        arena::release(header);
+        cancel::refuse_later(headers);
+        headers.iter().for_each(|header| arena::release(*header));
     }
 }
 

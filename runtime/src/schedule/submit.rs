@@ -10,6 +10,9 @@
 //! | is made by a cancelled request | no queue: it is cancelled | [`cancel::cancel_orphan`] |
 //! | belongs to a runtime whose injector is closed | no queue: this thread ends it with `Shutdown` | `push_or_end` |
 //!
+//! The last two are *refused*. A thread that submits several requests gives its [`Marked`] with each of them (`refused`), so it ends what is refused when
+//! all are submitted: the captures of one may wait for another. Without one, a refused request ends on the spot.
+//!
 //! # Who owns which count
 //!
 //! The exchange that submits makes the *entry's link*. It goes with the entry to the queue, and to the thread that takes the entry out. As soon as
@@ -39,9 +42,9 @@ use std::ptr::{self, NonNull};
 use forebear_context::error::CancelReason;
 use forebear_context::shim::Arc;
 
-use crate::cancel;
 use crate::cancel::message::{self, Message};
 use crate::cancel::unstarted;
+use crate::cancel::{self, Marked};
 use crate::deadlock::urgency;
 use crate::record::children;
 use crate::record::fiber::Fiber;
@@ -52,7 +55,7 @@ use crate::schedule::worker::{OnWorker, Worker};
 use crate::shared::worker::OnRecord;
 use crate::shared::{OfRuntime, Shared};
 use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
-use crate::state::word::{LocalStep, NEW, PRIVATE, SUBMITTED};
+use crate::state::word::{Cancel, LocalStep, NEW, PRIVATE, SUBMITTED};
 
 /// Submits a request, unless that has been done: to the private queue of its maker's worker if called there, else to the injector.
 ///
@@ -76,12 +79,12 @@ pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
             return;
         }
         if goes_to_own_list(worker, h) {
-            _ = submit_to(worker, h, marks);
+            _ = submit_to(worker, h, marks, None);
             return;
         }
     }
     // SAFETY: by contract.
-    _ = unsafe { submit_slowly(header, marks) };
+    _ = unsafe { submit_slowly(header, marks, None) };
 }
 
 /// Whether the request, submitted on this worker, may stand in its private queue.
@@ -100,7 +103,7 @@ fn goes_to_own_list(worker: &Worker, h: &Header) -> bool {
 /// # Safety
 ///
 /// As [`submit`].
-pub(crate) unsafe fn submit_for_waiter(header: NonNull<Header>) -> bool {
+pub(crate) unsafe fn submit_for_waiter(header: NonNull<Header>, refused: Option<&mut Marked>) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     match own_worker(h) {
@@ -112,7 +115,7 @@ pub(crate) unsafe fn submit_for_waiter(header: NonNull<Header>) -> bool {
             submitted
         }
         // SAFETY: by contract.
-        _ => unsafe { submit_slowly(header, 0) },
+        _ => unsafe { submit_slowly(header, 0, refused) },
     }
 }
 
@@ -125,7 +128,7 @@ pub(crate) unsafe fn submit_for_waiter(header: NonNull<Header>) -> bool {
 #[cold]
 pub(crate) unsafe fn submit_for_poll(header: NonNull<Header>) -> bool {
     // SAFETY: by contract.
-    unsafe { submit_slowly(header, 0) }
+    unsafe { submit_slowly(header, 0, None) }
 }
 
 /// The same for who only looks: in a runtime without worker threads that does not have the request run, and does not let go of the
@@ -142,14 +145,14 @@ pub(crate) unsafe fn submit_for_look(header: NonNull<Header>) -> bool {
     let shared = unsafe { (*h.arena.get()).shared() }.arc();
     if shared.driven.is_none() || own_worker(h).is_some() || h.is(AFTER) {
         // SAFETY: by contract.
-        return unsafe { submit_for_waiter(header) };
+        return unsafe { submit_for_waiter(header, None) };
     }
     let submitted = h.word().submit(0);
     if submitted {
         // SAFETY: by contract; the entry's link is ours.
         unsafe {
             enter_family(header);
-            push_or_end(&shared, header);
+            push_or_end(&shared, header, None);
         }
     }
     submitted
@@ -168,20 +171,20 @@ unsafe fn submit_locally(worker: &Worker, h: &Header) -> bool {
         if !unsafe { h.advance_local(worker.arena(), stage, LocalStep::Listed) } {
             return false;
         }
-        enter_list(worker, h);
+        enter_list(worker, h, None);
     }
     true
 }
 
 #[inline]
-fn submit_to(worker: &Worker, h: &Header, marks: u64) -> bool {
+fn submit_to(worker: &Worker, h: &Header, marks: u64, refused: Option<&mut Marked>) -> bool {
     // SAFETY: its arena is this worker's.
     if marks == SUBMITTED && h.bare.is_local() && unsafe { submit_locally(worker, h) } {
         return true;
     }
     let submitted = h.word().submit(marks | PRIVATE);
     if submitted {
-        enter_list(worker, h);
+        enter_list(worker, h, refused);
     }
     submitted
 }
@@ -196,23 +199,23 @@ fn list_privately(worker: &Worker, h: &Header) {
 /// Puts a request that has just been queued into the worker's private queue. The entry's link goes with it; the caller has
 /// another count.
 #[inline(always)]
-fn enter_list(worker: &Worker, h: &Header) {
+fn enter_list(worker: &Worker, h: &Header, refused: Option<&mut Marked>) {
     list_privately(worker, h);
     if worker.post.attention.get() & (HUNGRY | DRIVEN | SHUT | RAIDED) != 0 {
-        entered(worker, h);
+        entered(worker, h, refused);
     }
 }
 
 /// Somebody is to hear of it.
 #[cold]
 #[inline(never)]
-fn entered(worker: &Worker, h: &Header) {
+fn entered(worker: &Worker, h: &Header, refused: Option<&mut Marked>) {
     let attention = worker.post.attention.get();
     if attention & RAIDED != 0 {
         worker.settle_raid();
     }
     // SAFETY: the caller has a count of the request.
-    if attention & SHUT != 0 && unsafe { cancel::refuse_spawned(worker, NonNull::from(h)) } {
+    if attention & SHUT != 0 && unsafe { cancel::refuse_spawned(worker, NonNull::from(h), refused) } {
         return;
     }
     if attention & HUNGRY != 0 {
@@ -238,11 +241,11 @@ pub(crate) fn list_ready(worker: &Worker, h: &Header) {
 /// # Safety
 ///
 /// The entry's link is the caller's, and goes with it; the caller has another count.
-unsafe fn enter_roots(header: NonNull<Header>) {
+unsafe fn enter_roots(header: NonNull<Header>, refused: Option<&mut Marked>) {
     // SAFETY: the entry's link by contract, which the push gives away; the caller's other count keeps the header before that.
     unsafe {
         enter_family(header);
-        push_root(header);
+        push_root(header, refused);
     }
 }
 
@@ -273,45 +276,51 @@ fn own_worker(h: &Header) -> Option<&'static Worker> {
 /// As [`submit`].
 #[cold]
 #[inline(never)]
-unsafe fn submit_slowly(header: NonNull<Header>, marks: u64) -> bool {
+unsafe fn submit_slowly(header: NonNull<Header>, marks: u64, refused: Option<&mut Marked>) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     if h.word().load().life() == NEW && cancel::is_orphaned_by_cancel(h) {
         // SAFETY: by contract.
-        unsafe { cancel::cancel_orphan(header) };
+        unsafe {
+            match refused {
+                Some(refused) => refused.cancel_orphan(header),
+                None => cancel::cancel_orphan(header),
+            }
+        }
         return false;
     }
     match own_worker(h) {
-        Some(worker) => submit_to(worker, h, marks),
+        Some(worker) => submit_to(worker, h, marks, refused),
         // SAFETY: by contract; the flag.
-        None if h.is(AFTER) => unsafe { dependents::begin(header, marks) },
+        None if h.is(AFTER) => unsafe { dependents::begin(header, marks, refused) },
         None => {
             let submitted = h.word().submit(marks);
             if submitted {
                 // SAFETY: by contract; the entry's link is ours.
-                unsafe { enter_roots(header) };
+                unsafe { enter_roots(header, refused) };
             }
             submitted
         }
     }
 }
 
-/// Submits a request that a pool has held back; once, by who admits it, with the pool's link.
+/// Submits a request that a pool has held back; once, by who admits it, with the pool's link. What is refused is added to `refused`, which the caller
+/// carries out when nothing is left that it is to admit.
 ///
 /// # Safety
 ///
 /// The pool's link is the caller's, and goes with this; the caller has another count.
 #[cold]
-pub(crate) unsafe fn admit(header: NonNull<Header>) {
+pub(crate) unsafe fn admit(header: NonNull<Header>, refused: &mut Marked) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    if cancel::is_orphaned_by_cancel(h) {
+    if let Some(came) = cancel::mark_if_refused(h) {
         // SAFETY: by contract.
-        unsafe { cancel::cancel_orphan(header) };
+        unsafe { refused.add(header, came) };
     }
     if h.is(AFTER) {
         // SAFETY: by contract; the flag.
-        return unsafe { dependents::begin_admitted(header) };
+        return unsafe { dependents::begin_admitted(header, refused) };
     }
     let own = own_worker(h);
     if !h.word().admit(if own.is_some() { PRIVATE } else { 0 }) {
@@ -320,9 +329,9 @@ pub(crate) unsafe fn admit(header: NonNull<Header>) {
         return;
     }
     match own {
-        Some(worker) => enter_list(worker, h),
+        Some(worker) => enter_list(worker, h, Some(refused)),
         // SAFETY: by contract; the entry's link is ours.
-        None => unsafe { enter_roots(header) },
+        None => unsafe { enter_roots(header, Some(refused)) },
     }
     let (key, here) = (h.urgency(), crate::record::fiber::get().and_then(Fiber::worker_record));
     if key < h.lineage.key() {
@@ -337,13 +346,13 @@ pub(crate) unsafe fn admit(header: NonNull<Header>) {
 /// # Safety
 ///
 /// The entry's link is the caller's.
-pub(crate) unsafe fn push_root(header: NonNull<Header>) {
+pub(crate) unsafe fn push_root(header: NonNull<Header>, refused: Option<&mut Marked>) {
     // SAFETY: the link.
     let h = unsafe { header.as_ref() };
     // SAFETY: M3; the record may go with the header, so a count is held over the push.
     let shared = unsafe { (*h.arena.get()).shared() }.arc();
     // SAFETY: by contract.
-    unsafe { push_root_of(&shared, header) };
+    unsafe { push_root_of(&shared, header, refused) };
 }
 
 /// The same, of this runtime, which the caller sees to being kept meanwhile.
@@ -352,7 +361,11 @@ pub(crate) unsafe fn push_root(header: NonNull<Header>) {
 ///
 /// As [`push_root`].
 #[inline]
-pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>) {
+pub(crate) unsafe fn push_root_of(
+    shared: &Arc<Shared>,
+    header: NonNull<Header>,
+    refused: Option<&mut Marked>,
+) {
     if crate::record::fiber::get().is_none_or(|fiber| !fiber.has_worker()) {
         shared.check_process();
     }
@@ -363,7 +376,7 @@ pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>)
         }
     }
     // SAFETY: by contract.
-    unsafe { push_or_end(shared, header) };
+    unsafe { push_or_end(shared, header, refused) };
 }
 
 /// The same, and nobody runs it meanwhile.
@@ -372,14 +385,19 @@ pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>)
 ///
 /// As [`push_root`].
 #[inline]
-unsafe fn push_or_end(shared: &Arc<Shared>, header: NonNull<Header>) {
+unsafe fn push_or_end(shared: &Arc<Shared>, header: NonNull<Header>, refused: Option<&mut Marked>) {
     // SAFETY: the link.
     let h = unsafe { header.as_ref() };
     if !shared.push_root(header) {
         if h.word().claim_by_queue() {
             h.side_or_new().reason.set(Some(CancelReason::Shutdown));
             // SAFETY: W1. Its callable may borrow, hence is not put off.
-            unsafe { unstarted::end_claimed(header) };
+            unsafe {
+                match refused {
+                    Some(refused) => refused.add(header, Cancel::Ended),
+                    None => unstarted::end_claimed(header),
+                }
+            }
         } else if h.word().release_link() {
             // SAFETY: W4.
             unsafe { crate::record::arena::end(header) };

@@ -245,7 +245,7 @@ unsafe fn submit_outside(origin: &Origin<'_>, header: NonNull<Header>) {
     // SAFETY: by contract; the entry's link is in the word of a root.
     unsafe {
         if header.as_ref().lineage.parent().is_null() {
-            submit::push_root_of(&origin.shared, header);
+            submit::push_root_of(&origin.shared, header, None);
         } else {
             // It has a family to be put into, which may be cancelled.
             submit::submit(header, word::SUBMITTED);

@@ -15,10 +15,10 @@ use super::run::{LaneNext, MemberOutcome, Run, Values};
 use crate::api::any::AnyRequest;
 use crate::api::scope::Scope;
 use crate::record::fiber::{self, Fiber};
+use crate::schedule::admission;
 use crate::schedule::held_back::{Name, Why};
 use crate::schedule::worker::OnWorker;
 use crate::schedule::yielding::yield_now;
-use crate::schedule::{admission, submit};
 use crate::state::attention::HUNGRY;
 
 /// A lane that has been spawned. If it never begins, it tells when it is dropped.
@@ -78,8 +78,8 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
             Turn::Included { kept, request, held } => {
                 board.list(number, Name::Included(request.clone()));
                 if held {
-                    // SAFETY: HB2: it was taken out of the run by this lane; the handle has a link of its own.
-                    unsafe { submit::admit(request.raw()) };
+                    // SAFETY: HB2: it was taken out of the run by this lane.
+                    unsafe { admission::admit(&request) };
                 }
                 request.wait().map(|()| Some(MemberOutcome::Included { kept }))
             }

@@ -195,7 +195,7 @@ impl Approach {
             if bits.life() == NEW {
                 self.submitted |= match self.how {
                     // SAFETY: the caller's count.
-                    How::Waits => unsafe { submit::submit_for_waiter(header) },
+                    How::Waits => unsafe { submit::submit_for_waiter(header, None) },
                     // SAFETY: the caller's count.
                     How::Looks => unsafe { submit::submit_for_look(header) },
                     // SAFETY: the caller's count.

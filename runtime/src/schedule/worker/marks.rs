@@ -119,12 +119,12 @@ impl Worker {
         // SAFETY: the maker's handle.
         let h = unsafe { header.as_ref() };
         // SAFETY: the maker's handle.
-        if unsafe { cancel::refuse_spawned(self, header) } {
+        if unsafe { cancel::refuse_spawned(self, header, None) } {
             return;
         }
         if bits & (MARKS | MESSAGE) != 0 && cancel::is_orphaned_by_cancel(h) {
             // SAFETY: the maker's handle.
-            if unsafe { cancel::cancel_spawned(self, header, cancel::reason_of_ancestor(h)) } {
+            if unsafe { cancel::cancel_spawned(self, header, cancel::reason_of_ancestor(h), None) } {
                 return;
             }
             if bits & DRIVEN == 0 {
