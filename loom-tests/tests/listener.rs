@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | a poll that puts its waker in place, whatever has happened | the task is told to wait, and nobody wakes it | `waker_renewed_past_the_end` |
 //! | an owner that unlinks its node and keeps the list's count | the listener stays for ever | `delisted_keeps_the_count` |
+//! | an owner that leaves its node to the finisher, and gives its handle up at once | the finisher reads the list in a header that has gone | `listener_owner_goes_first` |
 //! | a finisher that wakes the listeners of its list and forgets one | its task is never woken | `last_listener_forgotten` |
 #![cfg(loom)]
 
@@ -107,6 +108,23 @@ fn a_future_that_is_dropped_at_the_end_leaves_nothing() {
         assert_eq!(StdArc::strong_count(&task), 1, "a waker that is kept");
         answers.note(if left.is_some() { "withdrawn" } else { "left to the finisher" });
         job.drop_handle();
+        job.check();
+    });
+}
+
+/// The future is dropped while the request ends, and then the last handle: the header goes, and the finisher touches it no more.
+#[test]
+fn a_future_and_the_last_handle_are_dropped_at_the_end() {
+    exhaust(&["withdrawn", "left to the finisher"], |answers| {
+        let job = running();
+        let listener = Listener::new(Wakes::by(Waker::noop().clone()), 0);
+        assert!(job.enlist(&listener));
+        let finisher = with(&job, |job| job.execute(true));
+        let left = job.delist(&listener);
+        drop(listener);
+        job.drop_handle();
+        finisher.join().unwrap();
+        answers.note(if left.is_some() { "withdrawn" } else { "left to the finisher" });
         job.check();
     });
 }

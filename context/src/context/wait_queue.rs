@@ -14,7 +14,8 @@
 //!   cannot know which it is: the taker chooses first, releases the node, and then wakes the waiter that it has chosen.
 //! * **Q4** A *listener* is a node without a waiter: it lies in counted memory, and the list has a count of it. The thread that takes it out of the
 //!   list gets that count. The taker of the whole list puts listeners aside, and notifies them when it holds no lock and has woken
-//!   all waiters: a listener may call user code. The owner of a listener never waits for the taker.
+//!   all waiters: a listener may call user code. The taker releases a listener as it puts it aside. The owner of a listener that is not listed any more
+//!   waits for that, and not for the notice: until then the taker reads the queue, whose memory the owner may be the last to keep.
 //! * **Q5** A node of a *record* has no waiter either: a record that is no stack is notified of the end. The taker puts the node aside like a listener, and
 //!   reports it to the record, once. The record's owner keeps the node until then, and learns of the report by the record.
 
@@ -206,8 +207,8 @@ impl WaitNode {
         unsafe { self.context() }.map_or(self.ticket.0, Context::urgency)
     }
 
-    /// Waits until the taker of the whole list has released this node. Called by an owner whose wait ended otherwise
-    /// while its target went terminal; the taker is at most a few instructions away.
+    /// Waits until the taker of the whole list has released this node. Called by an owner whose wait ended otherwise, or that gives its listener up,
+    /// while its target went terminal. The taker has at most the nodes before this one to go through.
     pub fn await_release(&self) {
         #[cfg(not(mutant = "leaver_does_not_wait"))]
         while !self.released.load(Ordering::Acquire) {
@@ -373,7 +374,12 @@ impl WaitList {
             let kind = unsafe { node.as_ref() }.kind;
             if matches!(kind, Kind::Listener | Kind::Record) {
                 // SAFETY: Q4: the taker has the list's count; Q5.
-                unsafe { listeners.append(node) };
+                unsafe {
+                    listeners.append(node);
+                    if kind == Kind::Listener {
+                        node.as_ref().released.store(true, Ordering::Release);
+                    }
+                }
                 continue;
             }
             if kind == Kind::Several {

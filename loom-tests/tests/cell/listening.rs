@@ -30,7 +30,10 @@ impl Job {
             self.list.with_mut(|_| unsafe { self.waiters.unlink(listener.node()) });
             if scan || self.waiters.is_empty() { self.demand() } else { Demand::Live }
         });
-        let answer = answer.ok()?;
+        let Ok(answer) = answer else {
+            Listener::left(listener);
+            return None;
+        };
         // SAFETY: LI1: taken out just now.
         unsafe { Listener::delisted(listener) };
         Some(self.act(answer))

@@ -11,7 +11,8 @@
 //!
 //! *Leaving against the end of the target.* The waiter takes its node out of the list under the lock bit of the target's word. The finisher takes
 //! the whole list with its terminal exchange; after that no thread gets the lock (W3). So the leaver either finds its node listed, or finds the target terminal.
-//! In the second case the finisher still touches the node, and [`leave`] waits until the finisher has released it.
+//! In the second case the finisher still touches the node and the list, and the leaver waits until the finisher has released the node, before it gives its
+//! count of the target up.
 //!
 //! The side block, which stores the reason, is allocated before the lock is taken.
 
@@ -74,7 +75,7 @@ pub(crate) unsafe fn leave(header: NonNull<Header>, node: &WaitNode, asks: bool)
 }
 
 /// The same for a listener: it is out of the list then, and the list's count is the caller's. What the answer leaves to do is the caller's, too.
-/// `Err`: the target is over, and its finisher has that count.
+/// `Err`: the target is over, and its finisher has that count. The caller waits until the finisher has released the node.
 ///
 /// # Safety
 ///

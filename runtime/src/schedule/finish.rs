@@ -368,8 +368,8 @@ pub(crate) unsafe fn notify_end(
     scope: *const ScopeCore,
 ) {
     if before.has(WAITERS) {
-        // SAFETY: W3: terminal, so the list belongs to this thread. The waiters hold counts until they are woken; the head is read
-        // before the first is woken.
+        // SAFETY: W3: terminal, so the list belongs to this thread. The waiters hold counts until they are woken, and the owners of listeners until these are
+        // released (LI3); the head is read before the first of them.
         let listeners = unsafe { header.as_ref().waiters.take().wake_all() };
         if !listeners.is_empty() {
             // SAFETY: by contract; all waiters are woken, so only the listeners are left.

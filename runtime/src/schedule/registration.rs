@@ -130,13 +130,17 @@ impl<N: Notice> Registration<N> {
         };
         let asks = fiber.is_some_and(asks);
         // SAFETY: RG2; by contract.
-        if let Ok(came) = unsafe { cancel::withdraw(header, listener.node(), asks) } {
-            // SAFETY: RG1.
-            unsafe { marked.add(header, came) };
-            // SAFETY: LI1: taken out just now.
-            unsafe { Listener::delisted(&listener) };
-            // SAFETY: U2: RG1.
-            unsafe { urgency::leave(fiber.and_then(Fiber::worker_record), header, self.key) };
+        match unsafe { cancel::withdraw(header, listener.node(), asks) } {
+            Ok(came) => {
+                // SAFETY: RG1.
+                unsafe { marked.add(header, came) };
+                // SAFETY: LI1: taken out just now.
+                unsafe { Listener::delisted(&listener) };
+                // SAFETY: U2: RG1.
+                unsafe { urgency::leave(fiber.and_then(Fiber::worker_record), header, self.key) };
+            }
+            // The caller's count may be the last, and go next (LI3).
+            Err(()) => Listener::left(&listener),
         }
         Some(listener)
     }

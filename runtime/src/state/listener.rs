@@ -17,13 +17,18 @@
 //!
 //! The owner delists while the request ends. Both go through the word: who gets its lock before the terminal exchange has unlinked the
 //! node, and the finisher never sees it; who comes later finds the word terminal, and leaves the node to the finisher. The count that
-//! the list has goes to the thread that takes the node out. So neither waits for the other, and the memory goes with the last count.
+//! the list has goes to the thread that takes the node out, and the memory goes with the last count.
+//!
+//! After the terminal exchange the finisher may have no count of the request. It still reads the list there, whose head lies in the request's header. What keeps the
+//! header are the counts of those who stand in the list. So an owner that finds the word terminal waits until the finisher has taken the whole list
+//! and come to this node ([`Listener::left`]), before it may give its handle up. It does not wait for the notice.
 //!
 //! # Invariants
 //!
 //! * **LI1** While the node is listed the list has a count of the listener. The thread that takes the node out gets that count.
 //! * **LI2** The links of the node are touched as those of any other: under the word's lock, or by the finisher (W3).
-//! * **LI3** A notice is given once at most, by the finisher, which then holds no lock and has no waiter left to wake. It may call code
+//! * **LI3** The owner keeps its count of the request until it has delisted the node, or [`Listener::left`] has returned.
+//! * **LI4** A notice is given once at most, by the finisher, which then holds no lock and has no waiter left to wake. It may call code
 //!   of the user's.
 
 use std::mem;
@@ -37,7 +42,7 @@ use forebear_context::shim::{Arc, Mutex, MutexGuard, mutant};
 
 /// What a listener does when its request is over.
 pub trait Notice: Send + Sync + 'static {
-    /// The request has ended as `life`. LI3.
+    /// The request has ended as `life`. LI4.
     fn over(&self, life: u64);
 }
 
@@ -92,6 +97,11 @@ impl<N: Notice> Listener<N> {
         // SAFETY: by contract: the count that `enlist` gave to the list.
         #[cfg(not(mutant = "delisted_keeps_the_count"))]
         drop(unsafe { Arc::from_raw(Arc::as_ptr(this)) });
+    }
+
+    /// Its owner has found the request terminal, so the finisher takes the node out. Returns when the finisher touches the request's list no more.
+    pub fn left(this: &Arc<Listener<N>>) {
+        mutant!("listener_owner_goes_first", (), this.node.await_release());
     }
 }
 
