@@ -190,6 +190,18 @@ impl Drop for Wants {
     }
 }
 
+/// Waits for a pool that is stopped from elsewhere meanwhile.
+fn wait_while_it_is_stopped(pool: RequestPool<'_, ()>) {
+    let canceller = pool.canceller();
+    let cancels = thread(move || {
+        pause(2_000);
+        canceller.cancel();
+    });
+    let came = pool.wait();
+    cancels.join().unwrap();
+    assert!(matches!(came, Err(WaitError::TargetCancelled(CancelReason::PoolCancelled))), "{came:?}");
+}
+
 /// A pool that holds two requests back is stopped from elsewhere. The captures of the first wait for the second when they are dropped, and so does a
 /// thread. None of the two is left waiting, whichever thread ends the first.
 #[test]
@@ -210,20 +222,12 @@ fn captures_of_what_a_stopped_pool_holds_back_wait_for_another() {
                 wanted.wait().copied()
             }
         });
-        let came = runtime.enter(|| {
+        runtime.enter(|| {
             let mut pool = RequestPool::new().max_active(1);
             pool.add(until_cancelled);
             pool.include(first.clone()).include(second.clone());
-            let canceller = pool.canceller();
-            let cancels = thread(move || {
-                pause(2_000);
-                canceller.cancel();
-            });
-            let came = pool.wait();
-            cancels.join().unwrap();
-            came
+            wait_while_it_is_stopped(pool);
         });
-        assert!(matches!(came, Err(WaitError::TargetCancelled(CancelReason::PoolCancelled))), "{came:?}");
         assert_eq!(first.state(), State::Cancelled);
         answers.note(match waits.join().unwrap() {
             Ok(()) => "ran",
@@ -242,7 +246,7 @@ fn captures_of_what_a_stopped_pool_holds_back_wait_for_another() {
 fn a_stop_wakes_the_waiter_of_a_pool_whose_member_waits_for_what_has_not_begun() {
     roam(4, &["begun", "not begun"], |answers| {
         let (runtime, begun) = (runtime(2), Count::default());
-        let came = runtime.enter(|| {
+        runtime.enter(|| {
             let (completer, answer) = Request::<()>::completer("answer");
             let mut pool = RequestPool::new().max_active(1);
             let up = begun.clone();
@@ -251,16 +255,8 @@ fn a_stop_wakes_the_waiter_of_a_pool_whose_member_waits_for_what_has_not_begun()
                 assert!(matches!(shield(|| answer.wait().copied()), Err(WaitError::Failed(_))));
             });
             pool.add(move || drop(completer));
-            let canceller = pool.canceller();
-            let cancels = thread(move || {
-                pause(2_000);
-                canceller.cancel();
-            });
-            let came = pool.wait();
-            cancels.join().unwrap();
-            came
+            wait_while_it_is_stopped(pool);
         });
-        assert!(matches!(came, Err(WaitError::TargetCancelled(CancelReason::PoolCancelled))), "{came:?}");
         answers.note(if begun.get() > 0 { "begun" } else { "not begun" });
         finish(&runtime);
     });
