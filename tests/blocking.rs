@@ -187,3 +187,26 @@ fn a_call_may_drop_the_last_handle_of_the_callers_runtime() {
         assert_eq!(request.take().unwrap(), Ok(7));
     }
 }
+
+#[test]
+fn an_idle_blocking_thread_keeps_no_error_of_a_runtime_that_is_over() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let dropped = Count::new();
+    let (probe, within) = (dropped.probe(), runtime.clone());
+    let child = blocking(move || {
+        let (give, given) = mpsc::channel();
+        let parent = within.enter(|| {
+            Request::try_new(move || -> Result<(), forebear::Error> {
+                give.send(Request::new(|| ())).unwrap();
+                std::panic::panic_any(probe)
+            })
+        });
+        assert!(matches!(parent.take(), Err(WaitError::Failed(_))));
+        given.recv().unwrap()
+    })
+    .unwrap();
+    drop(runtime);
+    assert_eq!(dropped.get(), 0, "the child has a parent, which failed with it");
+    drop(child);
+    dropped.wait_for(1);
+}

@@ -74,7 +74,7 @@ mod wait_queue;
 pub use self::call::{for_another, is_for_another};
 pub use self::caller::{Caller, caller, this_thread};
 pub use self::current::{current, in_request, set_current, user_code};
-pub use self::foreign::{ForeignContext, provide_foreign, with_foreign};
+pub use self::foreign::{ForeignContext, ForeignThreads, give_back_foreign, provide_foreign, with_foreign};
 pub use self::label::Label;
 pub use self::owner::{Lock, OwnerWait};
 pub use self::reason::Reason;

@@ -1,7 +1,7 @@
 //! [`blocking()`]: a call that blocks its thread, made on a thread that may be blocked.
 //!
-//! The threads are those of the crate `blocking`: it starts one when a call waits and none is idle, up to a bound, and ends one that has
-//! been idle for half a second. The caller waits in the list of the call's own signal.
+//! The threads are those of the crate `blocking`: it starts one when a call waits and none is idle, up to a bound. An idle thread stays. The caller
+//! waits in the list of the call's own signal.
 //!
 //! # Who drops what
 //!
@@ -11,7 +11,7 @@
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError}; // not modelled: what races is the signal
 
-use forebear_context::context::{Reason, for_another};
+use forebear_context::context::{Reason, for_another, give_back_foreign};
 use forebear_context::error::Cancelled;
 use forebear_context::error::internal::drop_contained;
 use forebear_context::shim::Mutex;
@@ -88,6 +88,8 @@ pub fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Re
         other.done.set();
         // The last count, if the caller was cancelled.
         drop_contained(other);
+        // The thread stays, and may have nothing to do from now on.
+        give_back_foreign();
     })
     .detach();
     call.done.wait(Reason::Blocking, "a blocking call", caller)?;

@@ -296,24 +296,44 @@ unsafe fn name(_: &Context, with: &mut dyn FnMut(&str)) {
     }
 }
 
-/// Makes a context for a thread that has none, and makes it current.
-type Provider = fn() -> Option<NonNull<Context>>;
+/// What a runtime does for the threads that are not its own.
+#[derive(Debug)]
+pub struct ForeignThreads {
+    /// Makes a context for a thread that has none, and makes it current.
+    pub provide: fn() -> Option<NonNull<Context>>,
+    /// Gives back what the calling thread holds of runtimes, except its context.
+    pub give_back: fn(),
+}
 
 /// Set by the first runtime, for good: what a thread of the user's waits by is a runtime's to know then.
-static PROVIDER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+static PROVIDER: AtomicPtr<ForeignThreads> = AtomicPtr::new(std::ptr::null_mut());
 
 /// From now on a thread that has no context gets its own from `provider`. The first call counts.
 ///
 /// # Safety
 ///
-/// What it answers is current, and stays so and valid until the thread ends.
-pub unsafe fn provide_foreign(provider: fn() -> Option<NonNull<Context>>) {
+/// What [`ForeignThreads::provide`] answers is current, and stays so and valid until the thread ends.
+pub unsafe fn provide_foreign(provider: &'static ForeignThreads) {
     let _ = PROVIDER.compare_exchange(
         std::ptr::null_mut(),
-        provider as *mut (),
+        std::ptr::from_ref(provider).cast_mut(),
         Ordering::Release,
         Ordering::Relaxed,
     );
+}
+
+fn provider() -> Option<&'static ForeignThreads> {
+    // SAFETY: null, or what `provide_foreign` has put there: a static.
+    unsafe { PROVIDER.load(Ordering::Acquire).as_ref() }
+}
+
+/// The calling thread may stay idle for good: gives back what it holds of runtimes, so that nothing of theirs waits for it.
+///
+/// On the thread's own stack, outside of any wait. Destructors of the user's may be called.
+pub fn give_back_foreign() {
+    if let Some(provider) = provider() {
+        (provider.give_back)();
+    }
 }
 
 /// Calls `f` with the current context, or with one made for the call if this thread has none.
@@ -328,13 +348,7 @@ pub fn with_foreign<R>(f: impl FnOnce(&Context) -> R) -> R {
 
 #[cold]
 fn provided() -> Option<NonNull<Context>> {
-    let provider = PROVIDER.load(Ordering::Acquire);
-    if provider.is_null() {
-        return None;
-    }
-    // SAFETY: nothing else is ever put there than such a function.
-    let provider = unsafe { std::mem::transmute::<*mut (), Provider>(provider) };
-    provider()
+    provider().and_then(|provider| (provider.provide)())
 }
 
 #[cold]

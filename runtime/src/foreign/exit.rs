@@ -17,6 +17,12 @@
 //!
 //! When this module's own thread-local is destroyed, the same is done once more, and the arenas are given back.
 //!
+//! # A thread that becomes idle
+//!
+//! A header whose end another thread brings travels to the arena of the thread that made it. While that thread does nothing, the header lies there, and with it
+//! what its parent has failed with. So a thread of [`blocking`](forebear_sync::blocking()), which may stay idle for good, gives its arenas back
+//! when its call has returned ([`give_back`]). Any other thread holds them until it next deals with a runtime, or exits.
+//!
 //! # What is left
 //!
 //! What has been registered cannot be taken back, and takes memory until the thread exits. So of one thread's suspensions the first `EACH` (`shared/thread.rs`) register,
@@ -24,11 +30,15 @@
 //! gone before. That is a danger only if another thread-local, first used after that one of these too, drives in its destructor. Where the C
 //! library has no such function, the seats are left when this module's own thread-local is destroyed.
 
-use std::ptr;
+use std::ptr::{self, NonNull};
+
+use forebear_context::shim::Arc;
 
 use crate::deadlock::foreign_stacks;
+use crate::record::arena::Arena;
 use crate::record::fiber;
 use crate::record::reclaim;
+use crate::shared::Shared;
 use crate::shared::thread::{FOREIGN, Foreign};
 
 /// A frame is about to be suspended on a seat of this thread: sees to it that [`exits`] is called before a thread-local is destroyed that the
@@ -122,16 +132,38 @@ impl Drop for Foreign {
                 drop(Box::from_raw(at));
             }
         }
-        for (shared, arena) in self.arenas.get_mut().drain(..) {
-            if shared.is_inherited() {
-                // Its locks may be held by threads that are not here.
-                continue;
-            }
-            // SAFETY: we are the owner.
-            unsafe {
-                arena.as_ref().drain_returns();
-                shared.depot.leave(arena);
-            }
+        give_arenas_back(self.arenas.take());
+    }
+}
+
+/// The thread may stay idle for good: gives its arenas back, as its exit would. On its own stack, in no wait and no request.
+///
+/// It keeps the arenas of runtimes in which it has a seat, since requests are suspended there.
+pub(super) fn give_back() {
+    let taken = FOREIGN.try_with(|foreign| {
+        let seats = foreign.seats.borrow();
+        let has_seat = |of: &Shared| seats.iter().any(|seat| ptr::eq(&*seat.shared, of));
+        // `settle` goes through the arenas, and calls destructors meanwhile.
+        if foreign.settles.get() {
+            return Vec::new();
+        }
+        foreign.last.set(None);
+        foreign.arenas.borrow_mut().extract_if(.., |(of, _)| !has_seat(of)).collect()
+    });
+    // Nothing is borrowed here: destructors of the user's are called. What they open stays until the thread is here again.
+    give_arenas_back(taken.unwrap_or_default());
+}
+
+fn give_arenas_back(arenas: Vec<(Arc<Shared>, NonNull<Arena>)>) {
+    for (shared, arena) in arenas {
+        if shared.is_inherited() {
+            // Its locks may be held by threads that are not here.
+            continue;
+        }
+        // SAFETY: this thread is the owner: it has just taken the arena out of its own list.
+        unsafe {
+            arena.as_ref().drain_returns();
+            shared.depot.leave(arena);
         }
     }
 }

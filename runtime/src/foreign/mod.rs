@@ -14,7 +14,9 @@ use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
 use forebear_context::clock::deadline_after;
-use forebear_context::context::{Alarm, Cause, Context, ForeignContext, Table, Ticket, provide_foreign};
+use forebear_context::context::{
+    Alarm, Cause, Context, ForeignContext, ForeignThreads, Table, Ticket, provide_foreign,
+};
 use forebear_context::shim::{Arc, time};
 
 use self::fiber_table::OF_FIBER;
@@ -37,8 +39,12 @@ static TABLE: Table =
 
 /// From now on every thread that waits for anything of ours has a fiber.
 pub(crate) fn provide() {
+    static FOREIGN_THREADS: ForeignThreads = ForeignThreads {
+        provide: || fiber().map(|fiber| NonNull::from(fiber.context())),
+        give_back: exit::give_back,
+    };
     // SAFETY: a thread's fiber is current from when it is made until the thread ends.
-    unsafe { provide_foreign(|| fiber().map(|fiber| NonNull::from(fiber.context()))) }
+    unsafe { provide_foreign(&FOREIGN_THREADS) }
 }
 
 /// The fiber this is called on, made if this is a thread that has none. `None` only while the thread's locals are being
