@@ -8,6 +8,7 @@ mod structure;
 #[path = "../support/mod.rs"]
 mod support;
 mod threads;
+mod values;
 
 use std::sync::{Arc, OnceLock};
 

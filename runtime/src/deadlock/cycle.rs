@@ -8,8 +8,8 @@
 //! # What is an edge
 //!
 //! From the waiter's stack to the stack that its target stands on, whatever else stands there: a lent stack is blocked as a
-//! whole. The wait of a join for a stolen branch leads to its runner. A scope waits for *all* its jobs, also for one that has not started and whose
-//! captures are being dropped on some stack, and so does a pool: it
+//! whole. A request whose end drops its captures, or a value that nobody gets, stands on the stack of the destructor ([`crate::record::dropping`]). The
+//! wait of a join for a stolen branch leads to its runner. A scope waits for *all* its jobs, and so does a pool: it
 //! may go on for a while when one of its members is over, but what waits for *its* request will not be answered before all are.
 //! A wait that only watches is as long as any other, so it is an edge too. A wait for a lock leads to its holder ([`crate::deadlock::owner`]); a
 //! thread that runs no request may hold one, so it takes part while it does. These lead nowhere: a wait with a limit, which ends

@@ -17,7 +17,7 @@ use forebear_context::error::Error;
 use forebear_context::lineage::Lineage;
 
 use crate::record::arena::{self, Arena};
-use crate::record::fiber::PublishedPtr;
+use crate::record::fiber::{self, PublishedPtr};
 use crate::record::header::{Header, HeaderPlace, VTable};
 use crate::record::no_value::NoValue;
 use crate::record::report;
@@ -371,6 +371,22 @@ pub(crate) unsafe fn drop_value_contained(header: NonNull<Header>) {
     if h.has_value.replace(false) {
         // SAFETY: W2.
         contained(h, || unsafe { (h.vtable.drop_value)(header) });
+    }
+}
+
+/// The same by the end of the request, which is not over before: what the destructor waits for may wait for the request.
+///
+/// # Safety
+///
+/// W2.
+pub(crate) unsafe fn drop_value_at_end(header: NonNull<Header>) {
+    // SAFETY: W2.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: W2.
+    let drop = || unsafe { drop_value_contained(header) };
+    match fiber::get() {
+        Some(fiber) if h.vtable.value_needs_drop => fiber.with_value_drop(h, drop),
+        _ => drop(),
     }
 }
 

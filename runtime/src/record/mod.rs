@@ -27,3 +27,4 @@ pub(crate) mod report;
 pub(crate) mod runtime;
 pub(crate) mod scope_core;
 pub(crate) mod side;
+pub(crate) mod value_drop;

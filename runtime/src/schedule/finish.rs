@@ -88,7 +88,7 @@ pub(super) unsafe fn end_sole(fiber: &Fiber, header: NonNull<Header>) {
     let mut sole = true;
     if h.vtable.value_needs_drop {
         // SAFETY: W2: there is no handle.
-        unsafe { cell::drop_value_contained(header) };
+        unsafe { cell::drop_value_at_end(header) };
         // The value's destructor may have made a handle of the request, or have suspended, so that the request is in a list of children.
         sole = h.bare.is_popped_sole() && !h.has_children();
     }
@@ -151,7 +151,7 @@ unsafe fn finish_unmarked(header: NonNull<Header>, link: bool) -> bool {
         }
         if bits.handles() == 0 {
             // SAFETY: W2: if no handle is left, none can come (W5).
-            unsafe { cell::drop_value_contained(header) };
+            unsafe { cell::drop_value_at_end(header) };
         }
         Some(FINISHED)
     });
@@ -241,7 +241,7 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
             let life = fixed.unwrap_or_else(|| decide(bits));
             if life == CANCELLED || bits.handles() == 0 {
                 // SAFETY: W2, as in `finish`.
-                unsafe { cell::drop_value_contained(header) };
+                unsafe { cell::drop_value_at_end(header) };
             }
             if life == FAILED && bits.handles() == 0 && scope.is_null() && unseen.is_none() {
                 // No handle is left and none can be made (W5), so the failure may be unhandled. With handles, this function may keep no

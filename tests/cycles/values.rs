@@ -1,0 +1,153 @@
+//! Cycles through the destructor of a value that nobody gets. The end of the request calls it, so the request is not over before it returns.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use forebear::{CancelReason, Cycle, Request, RequestSet, State, join, scope, yield_now};
+
+use super::support::{Flag, on_each_of, until};
+use super::{Known, WORKERS, assert_goes_round, cycle, make};
+
+/// Calls its function when it is dropped.
+struct OnDrop(Box<dyn FnMut() + Send + Sync>);
+
+impl OnDrop {
+    fn new(f: impl FnMut() + Send + Sync + 'static) -> OnDrop {
+        OnDrop(Box::new(f))
+    }
+}
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+fn asleep(request: &Request<()>) {
+    until(|| request.state() == State::Suspended);
+}
+
+#[track_caller]
+fn told(cycles: &Receiver<Option<Cycle>>, ring: &[&str]) {
+    assert_goes_round(&cycles.recv().unwrap().expect("the wait of the destructor is told"), ring);
+}
+
+/// A scope waits for a job, whose value waits for the request of the scope.
+#[test]
+fn a_cycle_through_the_value_of_a_job_is_found() {
+    on_each_of(&WORKERS, |runtime| {
+        let (known, (tell, cycles)) = (Known::new(), channel());
+        let opener = {
+            let known = known.clone();
+            make(runtime, "opener", move || {
+                let began = Flag::new();
+                scope(|s| {
+                    let (up, known, tell) = (began.clone(), known.clone(), tell.clone());
+                    let job = Request::builder().name("job").own_stack();
+                    drop(job.spawn_in(s, move || {
+                        up.raise();
+                        asleep(known.get(0));
+                        OnDrop::new(move || tell.send(cycle(known.get(0).wait())).unwrap())
+                    }));
+                    began.wait();
+                });
+            })
+        };
+        known.set(std::slice::from_ref(&opener));
+        opener.submit();
+        told(&cycles, &["opener", "job"]);
+        opener.wait().unwrap();
+    });
+}
+
+/// A request waits for one that is cancelled while it runs, whose value waits for the waiter. Who waits first: `value_last`.
+fn of_a_cancelled_request(value_last: bool) {
+    on_each_of(&WORKERS, |runtime| {
+        let (known, (tell, cycles)) = (Known::new(), channel());
+        let (began, dropping) = (Flag::new(), Flag::new());
+        let cancelled = {
+            let (known, up, dropping, tell) = (known.clone(), began.clone(), dropping.clone(), tell.clone());
+            runtime.enter(|| {
+                Request::builder().name("cancelled").own_stack().build(move || {
+                    up.raise();
+                    until(forebear::is_cancelled);
+                    OnDrop::new(move || {
+                        dropping.raise();
+                        if value_last {
+                            asleep(known.get(0));
+                        }
+                        tell.send(cycle(known.get(0).wait())).unwrap();
+                    })
+                })
+            })
+        };
+        let waiter = {
+            let cancelled = cancelled.clone();
+            make(runtime, "waiter", move || {
+                dropping.wait();
+                let answer = cancelled.wait().map(|_| ());
+                tell.send(cycle(answer)).unwrap();
+            })
+        };
+        known.set(std::slice::from_ref(&waiter));
+        cancelled.submit();
+        began.wait();
+        cancelled.abort(CancelReason::Aborted);
+        waiter.submit();
+        // One of the two waits closes the cycle and is told, whichever comes last.
+        let both = [cycles.recv().unwrap(), cycles.recv().unwrap()];
+        let told: Vec<_> = both.into_iter().flatten().collect();
+        assert_eq!(told.len(), 1);
+        assert_goes_round(&told[0], &["waiter", "cancelled"]);
+        waiter.wait().unwrap();
+        until(|| cancelled.is_done());
+    });
+}
+
+#[test]
+fn a_cycle_through_the_value_of_a_cancelled_request_is_found_if_the_value_waits_last() {
+    of_a_cancelled_request(true);
+}
+
+#[test]
+fn a_cycle_through_the_value_of_a_cancelled_request_is_found_if_the_waiter_is_last() {
+    of_a_cancelled_request(false);
+}
+
+/// A value's destructor joins; the second closure, on a stack of its own, waits by a set for the request whose value it is.
+#[test]
+fn a_cycle_through_a_join_of_a_value_and_a_set_is_found() {
+    on_each_of(&WORKERS, |runtime| {
+        let (began, place) = (Flag::new(), std::sync::Arc::new(std::sync::OnceLock::new()));
+        let (tell, answers): (Sender<bool>, _) = channel();
+        let request: Request<OnDrop> = {
+            let (up, place) = (began.clone(), place.clone());
+            runtime.enter(|| {
+                Request::builder().name("cancelled").own_stack().build(move || {
+                    up.raise();
+                    until(forebear::is_cancelled);
+                    OnDrop::new(move || {
+                        let reached = Flag::new();
+                        let first = || {
+                            // Its suspension shows the second closure to the worker.
+                            until(|| reached.is_up() || yield_now().is_err());
+                            _ = yield_now();
+                        };
+                        let second = || {
+                            let itself: &Request<OnDrop> = place.get().unwrap();
+                            reached.raise();
+                            let answer = RequestSet::from_iter([itself.clone()]).wait_next();
+                            tell.send(answer.is_ok()).unwrap();
+                        };
+                        join(first, second);
+                    })
+                })
+            })
+        };
+        assert!(place.set(request.clone()).is_ok());
+        request.submit();
+        began.wait();
+        request.abort(CancelReason::Aborted);
+        answers.recv().unwrap();
+        until(|| request.is_done());
+    });
+}
