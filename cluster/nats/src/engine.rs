@@ -5,8 +5,9 @@
 //! One thread has a small tokio runtime. On it run:
 //!
 //! * The *loop*, which owns the ledger. It takes the coordinator's wishes before all else: what an event has the coordinator ask for is followed before the next message is looked at.
-//!   What it has for a member gathers until no message is there to be looked at, and then travels as one.
-//! * The *publisher*, which sends tasks into the queue in their order. It waits for the server's answers beside that, and sends again what was not answered, under the same id.
+//!   What it has for a member gathers until no message is there to be looked at, and then travels as one. After that the coordinator is told what has gathered for it, all together.
+//!   What may cancel something is told at once, with all that has gathered before it.
+//! * The *publisher*, which sends tasks into the queue in their order. Another task waits for the server's answers, and sends again what was not answered, under the same id.
 //! * The *reader* of the stream of results. It acknowledges
 //!   what it has handed over; what it has handed over twice is dropped by the ledger.
 //! * Two listeners, for requests to join and for what members say.
@@ -33,7 +34,8 @@ use std::time::{Duration, Instant};
 use async_nats::Client;
 use forebear_cluster::ClusterError;
 use forebear_cluster::engine::{
-    Envelope, Event, EventSink, Job, Link, ObjectStore, Resource, ResourceId, TaskId, WorkerId, start_error,
+    Answer, Envelope, Event, EventSink, Job, Link, ObjectStore, Resource, ResourceId, TaskId, WorkerId,
+    start_error,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -76,8 +78,8 @@ enum News {
     Connected(bool),
     /// Another coordinator has taken the job.
     Ousted,
-    /// This copy of a task is in the queue.
-    Published(TaskId, u32),
+    /// These copies of tasks are in the queue.
+    Published(Vec<(TaskId, u32)>),
     /// The number of the newest record, asked for a member.
     Newest(u64, u64),
     /// The streams were looked at.
@@ -187,6 +189,15 @@ pub(crate) fn start(
     answer.map_err(start_error)
 }
 
+/// Nothing that comes of it makes a difference to what the engine does next: no task is cancelled for it.
+fn can_wait(event: &Event) -> bool {
+    match event {
+        Event::Started { .. } | Event::Progress { .. } => true,
+        Event::Ended { answer, .. } => matches!(answer, Answer::Done(_) | Answer::Stored { .. }),
+        _ => false,
+    }
+}
+
 /// What the loop owns.
 struct Engine {
     plan: Plan,
@@ -199,6 +210,10 @@ struct Engine {
     outgoing: UnboundedSender<Outgoing>,
     /// What is to be sent to members, by their numbers.
     downs: BTreeMap<u64, Vec<Down>>,
+    /// What the coordinator is to be told, in order.
+    told: Vec<Event>,
+    /// Some of that cannot wait.
+    urgent: bool,
     /// The tasks whose arguments are objects, with their generations.
     large: HashMap<TaskId, u64>,
     connected: bool,
@@ -235,6 +250,8 @@ impl Engine {
             checked: Arc::new(checked),
             outgoing,
             downs: BTreeMap::new(),
+            told: Vec::new(),
+            urgent: false,
             large: HashMap::new(),
             connected: true,
             away: None,
@@ -263,12 +280,14 @@ impl Engine {
             }
             self.act(&mut wishes).await;
             turns += 1;
-            if turns == TURNS || news.is_empty() {
+            if turns == TURNS || wishes.is_empty() && news.is_empty() {
                 turns = 0;
                 self.send_downs().await;
+                self.tell();
             }
         }
         self.send_downs().await;
+        self.tell();
         // What is on its way to workers goes out before the connection is dropped.
         let _ = tokio::time::timeout(Duration::from_secs(1), self.client.flush()).await;
         if !self.ousted {
@@ -331,16 +350,18 @@ impl Engine {
             News::Ousted => {
                 self.ousted = true;
                 let reason = "another coordinator has taken the job over: shut this one down".into();
-                self.events.tell(Event::Unavailable { reason });
+                self.gather(Event::Unavailable { reason });
             }
-            News::Published(task, copy) => self.ledger.published(task, copy),
+            News::Published(copies) => {
+                copies.into_iter().for_each(|(task, copy)| self.ledger.published(task, copy));
+            }
             News::Newest(member, number) => self.ledger.newest(member, number),
             News::Checked(looks) => {
                 self.checking = false;
                 self.looks = Some(looks);
                 // The server is there, and the streams, too.
                 if self.connected && self.away.take().is_some_and(|(_, told)| told) && !self.ousted {
-                    self.events.tell(Event::Available);
+                    self.gather(Event::Available);
                 }
                 self.ledger.check_results(looks.results.newest, looks.results.messages);
                 // Twice in a row: the first time, a message may have been taken between the two counts.
@@ -397,7 +418,7 @@ impl Engine {
         {
             *told = true;
             let reason = format!("the server has been away for {:?}", self.plan.unavailable_after);
-            self.events.tell(Event::Unavailable { reason });
+            self.gather(Event::Unavailable { reason });
         }
         self.check();
         self.plan.dropped.fetch_add(self.ledger.take_dropped(), Ordering::Relaxed);
@@ -410,6 +431,10 @@ impl Engine {
         loop {
             for act in self.ledger.take() {
                 self.follow(act).await;
+            }
+            // What is wished for that is followed before all else.
+            if self.urgent {
+                self.tell();
             }
             match wishes.try_recv() {
                 Ok(wish) => self.wish(wish),
@@ -453,6 +478,20 @@ impl Engine {
         }
     }
 
+    /// The coordinator is to be told this.
+    fn gather(&mut self, event: Event) {
+        self.urgent |= !can_wait(&event);
+        self.told.push(event);
+    }
+
+    /// Tells the coordinator what has gathered.
+    fn tell(&mut self) {
+        self.urgent = false;
+        if !self.told.is_empty() {
+            self.events.tell_all(self.told.drain(..));
+        }
+    }
+
     /// The arguments of tasks that are over are not needed any more.
     fn forget(&mut self, event: &Event) {
         let outgoing = &self.outgoing;
@@ -474,7 +513,7 @@ impl Engine {
         match act {
             Act::Tell(event) => {
                 self.forget(&event);
-                self.events.tell(event);
+                self.gather(event);
             }
             Act::Publish { parcel, older } => _ = self.outgoing.send(Outgoing::Task(parcel, older)),
             Act::Purge(generation) => _ = self.outgoing.send(Outgoing::Purge(generation)),

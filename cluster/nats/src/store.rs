@@ -232,8 +232,9 @@ impl Store {
         }
     }
 
-    pub(crate) async fn queue(&self) -> Result<Stream, String> {
-        self.context.get_stream(self.names.queue_stream()).await.map_err(text)
+    /// The queue. The server is not asked whether it is there.
+    pub(crate) async fn queue(&self) -> Result<Stream<()>, String> {
+        self.context.get_stream_no_info(self.names.queue_stream()).await.map_err(text)
     }
 
     /// Looks how far the streams and their consumers are. A consumer that passes messages over is made anew, from the beginning of its stream: then there is a message that comes twice, and none that does not

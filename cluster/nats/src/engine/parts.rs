@@ -5,13 +5,17 @@ use std::time::Duration;
 
 use async_nats::Client;
 use forebear_cluster::engine::TaskId;
-use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{News, Plan};
-use crate::store::{Lock, PAUSE, Store};
+use crate::store::{Lock, PAUSE, Recording, Store};
 use crate::wire::{Hello, INLINE, Names, Parcel, Record, Up, decode, encode};
+
+/// So many tasks may be on their way into the queue.
+const WINDOW: usize = 256;
 
 /// What the publisher sends.
 pub(super) enum Outgoing {
@@ -111,6 +115,15 @@ fn args_of(task: TaskId) -> String {
     format!("args.{task}")
 }
 
+/// A task that was sent, and the message that is deleted when it is in the queue. With its place in the window.
+struct Sent {
+    recording: Recording,
+    task: TaskId,
+    copy: u32,
+    older: Option<u64>,
+    place: OwnedSemaphorePermit,
+}
+
 /// Sends what goes into the queue, in its order.
 pub(super) async fn publish(
     store: Store,
@@ -118,30 +131,24 @@ pub(super) async fn publish(
     mut outgoing: UnboundedReceiver<Outgoing>,
     news: UnboundedSender<News>,
 ) {
-    let window = Arc::new(Semaphore::new(256));
+    let window = Arc::new(Semaphore::new(WINDOW));
+    let (confirms, sent) = unbounded_channel();
+    tokio::spawn(confirm(store.clone(), sent, news));
     while let Some(one) = outgoing.recv().await {
         match one {
             Outgoing::Task(mut parcel, older) => {
-                let Ok(permit) = window.clone().acquire_owned().await else { return };
-                let id = format!("{}.{}.{}", parcel.epoch, parcel.envelope.task, parcel.copy);
+                let Ok(place) = window.clone().acquire_owned().await else { return };
+                let (task, copy) = (parcel.envelope.task, parcel.copy);
+                let id = format!("{}.{task}.{copy}", parcel.epoch);
                 if parcel.envelope.args.len() > INLINE {
-                    let object = args_of(parcel.envelope.task);
+                    let object = args_of(task);
                     store.put(&object, &parcel.envelope.args).await;
                     parcel.envelope.args = Arc::from([]);
                     parcel.object = Some(object);
                 }
                 let Ok(payload) = encode(&parcel) else { continue };
-                let sent = store.send(names.task(parcel.envelope.generation), id, payload).await;
-                let (store, news) = (store.clone(), news.clone());
-                let (task, copy) = (parcel.envelope.task, parcel.copy);
-                tokio::spawn(async move {
-                    sent.recorded(&store.context).await;
-                    let _ = news.send(News::Published(task, copy));
-                    if let (Some(older), Ok(queue)) = (older, store.queue().await) {
-                        let _ = queue.delete_message(older).await;
-                    }
-                    drop(permit);
-                });
+                let recording = store.send(names.task(parcel.envelope.generation), id, payload).await;
+                let _ = confirms.send(Sent { recording, task, copy, older, place });
             }
             Outgoing::Forget(task) => {
                 let store = store.clone();
@@ -154,4 +161,42 @@ pub(super) async fn publish(
             }
         }
     }
+}
+
+/// Waits until the server has what was sent. Tells of those together that it has confirmed together.
+async fn confirm(store: Store, mut sent: UnboundedReceiver<Sent>, news: UnboundedSender<News>) {
+    let mut waits = FuturesUnordered::new();
+    loop {
+        let mut published = Vec::new();
+        tokio::select! {
+            Some(one) = waits.next(), if !waits.is_empty() => published.push(one),
+            one = sent.recv() => match one {
+                Some(one) => waits.push(confirmed(&store, one)),
+                None if waits.is_empty() => return,
+                None => published.extend(waits.next().await),
+            },
+        }
+        while let Some(Some(one)) = waits.next().now_or_never() {
+            published.push(one);
+        }
+        if !published.is_empty() {
+            let _ = news.send(News::Published(published));
+        }
+    }
+}
+
+/// Waits until the server has it.
+async fn confirmed(store: &Store, sent: Sent) -> (TaskId, u32) {
+    let Sent { recording, task, copy, older, place } = sent;
+    recording.recorded(&store.context).await;
+    if let Some(older) = older {
+        let store = store.clone();
+        tokio::spawn(async move {
+            if let Ok(queue) = store.queue().await {
+                let _ = queue.delete_message(older).await;
+            }
+            drop(place);
+        });
+    }
+    (task, copy)
 }
