@@ -1,6 +1,8 @@
 #[path = "tests/histories.rs"]
 mod histories;
 
+use std::sync::Weak;
+
 use super::*;
 
 /// What was said, in order.
@@ -46,6 +48,19 @@ fn a_worker_is_told_of_before_it_is_told_anything() {
     assert_eq!(*said.0.lock().unwrap(), ["Starting", "Begin"]);
 }
 
+fn envelope(task: u64) -> Envelope {
+    Envelope {
+        job: 1,
+        task: TaskId(task),
+        generation: 0,
+        name: "task".into(),
+        args: Arc::from([]),
+        needs: None,
+        max_attempts: 1,
+        time_left: None,
+    }
+}
+
 /// Says what it is given, and when it is flushed.
 struct Flushed(Arc<Said>);
 
@@ -78,18 +93,7 @@ fn said_of(answers: [Answer; 2]) -> Vec<String> {
     let id = WorkerId::new("worker", 1);
     dispatcher.join(id.clone(), 2, Arc::new(Flushed(said.clone())));
     dispatcher.report(&id, Report::Ready);
-    for task in 1..=4 {
-        dispatcher.submit(Envelope {
-            job: 1,
-            task: TaskId(task),
-            generation: 0,
-            name: "task".into(),
-            args: Arc::from([]),
-            needs: None,
-            max_attempts: 1,
-            time_left: None,
-        });
-    }
+    (1..=4).for_each(|task| dispatcher.submit(envelope(task)));
     said.0.lock().unwrap().clear();
     let answers = [1, 2].into_iter().zip(answers);
     dispatcher.reports(
@@ -118,4 +122,41 @@ fn what_happens_together_is_told_together_and_a_worker_has_its_next_tasks_before
         said_of([done(), failed]),
         ["ended 1, ended 2", "started 3, started 4", "run 3", "run 4", "flush"]
     );
+}
+
+/// Has ended each task before it has taken the order.
+struct Prompt {
+    said: Arc<Said>,
+    of: Weak<Dispatcher>,
+    id: WorkerId,
+}
+
+impl Port for Prompt {
+    fn order(&self, order: Order) {
+        if let (Order::Run { envelope, attempt }, Some(dispatcher)) = (order, self.of.upgrade()) {
+            self.said.say(format!("run {}", envelope.task.0));
+            let (task, answer) = (envelope.task, Answer::Done(Arc::from([])));
+            dispatcher.report(&self.id, Report::Answer { task, attempt, answer, ran: Duration::ZERO });
+        }
+    }
+
+    fn stop(&self) {}
+}
+
+#[test]
+fn ends_are_put_off_for_orders_once_and_not_for_as_long_as_there_are_tasks() {
+    let said = Arc::new(Said::default());
+    let its = said.clone();
+    let dispatcher = Arc::new(Dispatcher::new(EventSink::new(move |event| {
+        if let Event::Ended { task, .. } = event {
+            its.say(format!("ended {}", task.0));
+        }
+    })));
+    (1..=4).for_each(|task| dispatcher.submit(envelope(task)));
+    let id = WorkerId::new("worker", 1);
+    let port = Prompt { said: said.clone(), of: Arc::downgrade(&dispatcher), id: id.clone() };
+    dispatcher.join(id.clone(), 1, Arc::new(port));
+    dispatcher.report(&id, Report::Ready);
+    let said = said.0.lock().unwrap();
+    assert_eq!(*said, ["run 1", "run 2", "ended 1", "ended 2", "run 3", "run 4", "ended 3", "ended 4"]);
 }

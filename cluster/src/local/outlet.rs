@@ -249,47 +249,77 @@ impl Outlet {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
     use std::thread;
 
     use super::super::frames::Inlet;
     use super::*;
 
+    /// What takes longer does not end.
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Two ends. A read at the other one that gets nothing fails.
+    fn pair() -> (Arc<Outlet>, Inlet) {
+        let (here, there) = UnixStream::pair().unwrap();
+        there.set_read_timeout(Some(LONG)).unwrap();
+        (Arc::new(Outlet::new(here)), Inlet::new(there))
+    }
+
+    /// Runs it in a thread of its own. What it answers is there, or not in time.
+    fn apart<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+        let (tell, told) = channel();
+        thread::spawn(move || _ = tell.send(f()));
+        told
+    }
+
+    #[track_caller]
+    fn within<T>(told: &Receiver<T>) -> T {
+        told.recv_timeout(LONG).unwrap_or_else(|why| match why {
+            RecvTimeoutError::Timeout => panic!("it has not ended in {LONG:?}"),
+            RecvTimeoutError::Disconnected => panic!("it has panicked"),
+        })
+    }
+
     #[test]
     fn what_the_socket_does_not_take_at_once_is_sent_by_the_thread_in_its_order() {
-        let (here, there) = UnixStream::pair().unwrap();
-        let outlet = Arc::new(Outlet::new(here));
+        let (outlet, mut inlet) = pair();
         let frame = |n: u32| (n, vec![7_u8; 1000]);
-        for n in 0..2_000 {
-            outlet.put(&frame(n));
-            // Nobody reads: that it does not wait is that this ends.
-            outlet.flush();
-        }
+        let put = |frames: std::ops::Range<u32>| {
+            let its = outlet.clone();
+            apart(move || {
+                for n in frames {
+                    its.put(&frame(n));
+                    its.flush();
+                }
+            })
+        };
+        // Nobody reads, and it does not wait.
+        within(&put(0..2_000));
         let its = outlet.clone();
-        let thread = thread::spawn(move || {
+        let served = apart(move || {
             let served = its.serve(|| Ok(None));
             its.end();
             served.is_ok()
         });
-        let mut inlet = Inlet::new(there);
-        for n in 0..2_000 {
+        // More comes while the thread sends.
+        let more = put(2_000..4_000);
+        for n in 0..4_000 {
             assert_eq!(inlet.receive().unwrap(), Some(frame(n)));
         }
-        outlet.put(&frame(2_000));
+        within(&more);
+        outlet.put(&frame(4_000));
         outlet.flush_soon();
-        assert_eq!(inlet.receive().unwrap(), Some(frame(2_000)));
+        assert_eq!(inlet.receive().unwrap(), Some(frame(4_000)));
         assert!(!outlet.close());
         assert_eq!(inlet.receive::<u32>().unwrap(), None);
-        assert!(thread.join().unwrap());
+        assert!(within(&served));
     }
 
     #[test]
     fn what_is_flushed_soon_is_sent_although_nothing_follows() {
-        let (here, there) = UnixStream::pair().unwrap();
-        there.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let (outlet, mut inlet) = (Arc::new(Outlet::new(here)), Inlet::new(there));
+        let (outlet, mut inlet) = pair();
         let its = outlet.clone();
-        let thread = thread::spawn(move || its.serve(|| Ok(None)).is_ok());
+        let served = apart(move || its.serve(|| Ok(None)).is_ok());
         for n in 0..1_000_u32 {
             // The second one comes less than a moment after the first, unless this thread is held up.
             for m in [2 * n, 2 * n + 1] {
@@ -299,31 +329,32 @@ mod tests {
             assert_eq!([(); 2].map(|()| inlet.receive().unwrap()), [Some(2 * n), Some(2 * n + 1)]);
         }
         outlet.close();
-        assert!(thread.join().unwrap());
+        assert!(within(&served));
     }
 
     #[test]
     fn what_is_there_at_the_end_is_sent_and_nothing_that_comes_later() {
-        let (here, there) = UnixStream::pair().unwrap();
-        let outlet = Outlet::new(here);
+        let (outlet, mut inlet) = pair();
         outlet.put(&1_u32);
         assert!(!outlet.close());
         assert!(outlet.close(), "it is closed already");
         outlet.put(&2_u32);
-        assert!(outlet.serve(|| Ok(None)).is_ok());
-        assert!(outlet.send_last(&3_u32, || Ok(None)).is_ok());
-        outlet.end();
-        let mut inlet = Inlet::new(there);
+        let _open = within(&apart(move || {
+            assert!(outlet.serve(|| Ok(None)).is_ok());
+            assert!(outlet.send_last(&3_u32, || Ok(None)).is_ok());
+            outlet.end();
+            outlet
+        }));
         let received: Vec<u32> = std::iter::from_fn(|| inlet.receive().unwrap()).collect();
         assert_eq!(received, [1, 3]);
     }
 
     #[test]
     fn a_wake_has_the_patience_asked_for_again() {
-        let outlet = Arc::new(Outlet::new(UnixStream::pair().unwrap().0));
+        let (outlet, _inlet) = pair();
         let (asked, asks) = channel();
         let (its, mut times) = (outlet.clone(), 0);
-        let thread = thread::spawn(move || {
+        let served = apart(move || {
             its.serve(|| {
                 times += 1;
                 asked.send(()).unwrap();
@@ -331,26 +362,29 @@ mod tests {
             })
             .is_err()
         });
-        asks.recv().unwrap();
+        within(&asks);
         outlet.wake();
-        assert!(thread.join().unwrap());
+        assert!(within(&served));
     }
 
     /// A worker that stands still reads nothing. The order that it is late for may come after the thread has begun to wait for room.
     #[test]
     fn a_peer_that_reads_nothing_is_waited_for_as_long_as_the_patience_lasts() {
-        let (here, there) = UnixStream::pair().unwrap();
-        let outlet = Outlet::new(here);
-        outlet.put(&vec![7_u8; 4 << 20]);
-        outlet.flush();
-        let mut times = 0;
-        let mut patience = || {
-            times += 1;
-            if times < 4 { Ok(None) } else { Err(()) }
-        };
-        assert!(matches!(outlet.serve(&mut patience), Err(None)));
-        assert!(matches!(outlet.send_last(&1_u32, patience), Err(None)));
-        drop(there);
-        assert!(matches!(outlet.send_last(&1_u32, || Ok(None)), Err(Some(_))));
+        let (outlet, inlet) = pair();
+        let its = outlet.clone();
+        let ended = within(&apart(move || {
+            its.put(&vec![7_u8; 4 << 20]);
+            its.flush();
+            let mut times = 0;
+            let mut patience = || {
+                times += 1;
+                if times < 4 { Ok(None) } else { Err(()) }
+            };
+            [its.serve(&mut patience), its.send_last(&1_u32, patience)]
+                .map(|ended| matches!(ended, Err(None)))
+        }));
+        assert_eq!(ended, [true; 2]);
+        drop(inlet);
+        assert!(matches!(within(&apart(move || outlet.send_last(&1_u32, || Ok(None)))), Err(Some(_))));
     }
 }

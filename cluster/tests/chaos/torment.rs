@@ -270,9 +270,7 @@ impl Stage<'_> {
         pids.sort_unstable();
         pids.dedup();
         for pid in pids {
-            // Another process may have the number now: it does not run this program.
-            let mine = fs::read_link("/proc/self/exe").unwrap();
-            while fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == mine) {
+            while is_of_job(pid, self.dir) {
                 if begun.elapsed() > PATIENCE {
                     findings.push(format!("the worker {pid} has outlived the job"));
                     break;
@@ -289,6 +287,30 @@ impl Drop for Stage<'_> {
         let _ = self.child.wait();
         self.go_on(true);
     }
+}
+
+/// Whether a process of the job in this directory has that number. Another one may have it now, also one of another job that runs meanwhile.
+fn is_of_job(pid: u32, dir: &Path) -> bool {
+    let its = format!("FOREBEAR_TEST_DIR={}", dir.display());
+    let settings = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    settings.split(|byte| *byte == 0).any(|setting| setting == its.as_bytes())
+}
+
+/// Otherwise nothing ever outlives its job.
+#[test]
+fn a_process_is_of_its_own_job_until_it_is_dead() {
+    let (own, other) = (Path::new("/the/own"), Path::new("/the"));
+    let mut process = Command::new("sleep").arg("1000").env("FOREBEAR_TEST_DIR", own).spawn().unwrap();
+    // It has no settings for a moment, while the kernel loads its program.
+    let begun = Instant::now();
+    while !is_of_job(process.id(), own) && begun.elapsed() < PATIENCE {
+        sleep(Duration::from_millis(1)).unwrap();
+    }
+    let seen = [own, other].map(|dir| is_of_job(process.id(), dir));
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(seen, [true, false]);
+    assert!(!is_of_job(process.id(), own));
 }
 
 fn pidfd(pid: Pid) -> Option<OwnedFd> {

@@ -1,11 +1,14 @@
 //! What the original does not promise, and forebear does.
 
+use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 
-use forebear::time::timeout;
+use forebear::time::{sleep, timeout};
 use forebear::{WaitError, spawn, try_spawn};
 use forebear_cluster::engine::WorkerState;
-use forebear_cluster::{ClusterCoordinator, ClusterError, FailureKind, FetchError, RemoteState, TaskOptions};
+use forebear_cluster::{
+    ClusterCoordinator, ClusterError, FailureKind, FetchError, RemoteState, Stall, TaskOptions,
+};
 
 use crate::bed::{Bed, failure_of, field, field_with, text_of};
 use crate::desk::{
@@ -313,11 +316,22 @@ pub(crate) fn r67_a_watchdog_reports_while_no_task_ends<B: Bed>() {
     let period = Duration::from_millis(5);
     let field =
         field_with::<B>(1, |builder| builder.watchdog(period, move |stall| _ = send.send(stall.clone())));
+    // Where nothing is scheduled nothing is reported.
+    sleep(20 * period).unwrap();
+    assert!(stalls.try_recv().is_err());
     let value = field.cluster.schedule(&GATE, field.at("a")).unwrap();
     field.cluster.schedule(&NOTHING, ()).unwrap();
     field.desk.await_lines("started a", 1);
-    // Until a report was made that follows another one, and has seen the task run.
-    let stall = stalls.iter().find(|stall| stall.periods > 1 && !stall.running.is_empty()).unwrap();
+    let report = |holds: &dyn Fn(&Stall) -> bool| {
+        let mut found = None;
+        until(|| {
+            found = stalls.try_iter().find(holds);
+            found.is_some()
+        });
+        found.unwrap()
+    };
+    // One that follows another one, and has seen the task run.
+    let stall = report(&|stall| stall.periods > 1 && !stall.running.is_empty());
     assert_eq!((stall.queued, stall.running.len(), stall.workers.len()), (1, 1, 1));
     assert_eq!(
         (&*stall.running[0].name, stall.running[0].worker.name(), stall.running[0].attempt),
@@ -325,7 +339,7 @@ pub(crate) fn r67_a_watchdog_reports_while_no_task_ends<B: Bed>() {
     );
     assert!(stall.to_string().contains("`gate` on worker-0 (1), attempt 1"), "{stall}");
     // What the worker's requests do, and what they wait for.
-    let stall = stalls.iter().find(|stall| stall.to_string().contains("`task gate` suspended")).unwrap();
+    let stall = report(&|stall| stall.to_string().contains("`task gate` suspended"));
     assert_eq!(stall.dumps[0].worker.name(), "worker-0");
     assert!(stall.to_string().contains("1 tasks, 0 resources are being made"), "{stall}");
     field.desk.open("a");
@@ -334,7 +348,13 @@ pub(crate) fn r67_a_watchdog_reports_while_no_task_ends<B: Bed>() {
     // The thread ends with the cluster, and drops the hook.
     drop(value);
     drop(field.close());
-    assert!(stalls.iter().all(|stall| stall.periods > 0));
+    until(|| match stalls.try_recv() {
+        Ok(stall) => {
+            assert!(stall.periods > 0);
+            false
+        }
+        Err(why) => why == TryRecvError::Disconnected,
+    });
 }
 
 /// By its key, a result is there for the next coordinator, also if nobody has fetched it from the first one.
