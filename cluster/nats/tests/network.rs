@@ -26,6 +26,8 @@ const LOG: TaskFn<(PathBuf, u32), (u32, u32)> = TaskFn::new("log", |ctx, (dir, n
 
 /// For each gate there are so many tasks.
 const EACH: u32 = 20;
+/// So many messages may have to come again at a time: one for each of two workers and each cut.
+const LATE: usize = 6;
 
 fn known() -> Tasks {
     tasks![LOG]
@@ -82,7 +84,8 @@ fn a_blip_of_the_network_is_ridden_out_and_nothing_runs_twice() {
             until(|| done(some));
         }
         proxy.set(Way::Open);
-        until(|| done(EACH as usize * (number + 1)));
+        // A message that was on its way when a connection was cut comes again later. Meanwhile its worker may have taken a task that waits for the next gate.
+        until(|| done(EACH as usize * (number + 1) - LATE));
         assert!(!cluster.done().unwrap() || number + 1 == faults.len());
     }
     cluster.join().unwrap();
