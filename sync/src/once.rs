@@ -390,7 +390,9 @@ static ONCE: Lock = Lock {
     promote: |once, node, key| {
         // SAFETY: by the contract of `OwnerWait`: the lock is a `Once`, and the node a `Place` of its queue, both alive while the wait
         // lasts.
-        let (once, place) = unsafe { (once.cast::<Once>().as_ref(), node.cast::<Place>().as_ref()) };
+        let once = unsafe { once.cast::<Once>().as_ref() };
+        // SAFETY: as above.
+        let place = unsafe { node.cast::<Place>().as_ref() };
         // SAFETY: L1.
         once.queue.with(|queue| unsafe { queue.promote(place, key) });
     },

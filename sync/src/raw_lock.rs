@@ -511,8 +511,9 @@ unsafe fn owner(lock: NonNull<()>) -> *const Context {
 unsafe fn promote(lock: NonNull<()>, node: NonNull<()>, key: u64) {
     // SAFETY: by the contract of `OwnerWait`: the lock is a `RawLock`, and the node a `Place` of its queue, both alive while the wait
     // lasts.
-    let (lock, place) =
-        unsafe { (lock.cast::<RawLock>().as_ref(), node.cast::<Place<LockWaiter>>().as_ref()) };
+    let lock = unsafe { lock.cast::<RawLock>().as_ref() };
+    // SAFETY: as above.
+    let place = unsafe { node.cast::<Place<LockWaiter>>().as_ref() };
     lock.line.with(|line| {
         // SAFETY: L1.
         unsafe { line.queue.promote(place, key) };

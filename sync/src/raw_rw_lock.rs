@@ -299,14 +299,13 @@ impl RawRwLock {
         if !self.writer_lock.try_lock() {
             return false;
         }
-        // SAFETY: it was just taken.
-        unsafe {
-            let writes = self.try_upgrade();
-            if !writes {
-                self.writer_lock.unlock();
-            }
-            writes
+        // SAFETY: the writer lock was just taken.
+        let writes = unsafe { self.try_upgrade() };
+        if !writes {
+            // SAFETY: the writer lock was just taken, and the upgrade has left it as it was.
+            unsafe { self.writer_lock.unlock() };
         }
+        writes
     }
 
     /// # Safety

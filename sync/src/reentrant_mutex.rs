@@ -144,8 +144,12 @@ impl Default for Owner {
 /// The request that this is called in, as an owner; 0 outside any.
 #[inline]
 fn here() -> usize {
-    // SAFETY: the current context is valid, and this is its own stack.
-    current().map_or(0, |here| unsafe { (here.as_ref().table().requester)(here.as_ref()) })
+    current().map_or(0, |here| {
+        // SAFETY: the current context is valid, by the contract of `set_current`.
+        let here = unsafe { here.as_ref() };
+        // SAFETY: this is the stack of the context, as the table asks.
+        unsafe { (here.table().requester)(here) }
+    })
 }
 
 impl<T> ReentrantMutex<T> {

@@ -21,9 +21,12 @@ pub enum Caller {
 
 /// The caller of this function. Does not suspend.
 pub fn caller() -> Caller {
-    // SAFETY: the current context is valid, and this is its own stack, as the table asks.
-    let request =
-        current().map_or(0, |here| unsafe { (here.as_ref().table().request_number)(here.as_ref()) });
+    let request = current().map_or(0, |here| {
+        // SAFETY: the current context is valid, by the contract of `set_current`.
+        let here = unsafe { here.as_ref() };
+        // SAFETY: this is the stack of the context, as the table asks.
+        unsafe { (here.table().request_number)(here) }
+    });
     NonZeroU64::new(request).map_or_else(|| Caller::Thread(this_thread()), Caller::Request)
 }
 

@@ -70,7 +70,9 @@ fn in_a_wait() -> ! {
 #[must_use]
 pub fn in_request() -> bool {
     current().is_some_and(|context| {
-        // SAFETY: the current context is valid, by the contract of `set_current`, and we are on its stack.
-        unsafe { (context.as_ref().table.in_request)(context.as_ref()) }
+        // SAFETY: the current context is valid, by the contract of `set_current`.
+        let context = unsafe { context.as_ref() };
+        // SAFETY: this is the stack of the context, as the table asks.
+        unsafe { (context.table.in_request)(context) }
     })
 }

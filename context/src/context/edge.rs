@@ -415,8 +415,10 @@ unsafe fn holder(
 ) -> Option<NonNull<Context>> {
     let ask = |guide: &mut dyn Guide| {
         let held = if own { None } else { Some(context.hold_in_turn(ticket)?) };
-        // SAFETY: the wait is the caller's own, or held.
-        let holder = unsafe { wait.as_ref().owner() };
+        // SAFETY: the wait is the caller's own, or held, so its record stays.
+        let wait = unsafe { wait.as_ref() };
+        // SAFETY: as above, so the lock of the wait stays too.
+        let holder = unsafe { wait.owner() };
         drop(held);
         holder.map(|holder| (holder, guide.admits(holder)))
     };

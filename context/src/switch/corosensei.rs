@@ -106,7 +106,7 @@ impl Switch {
         // SAFETY: the closure runs on this very thread, before this function returns.
         unsafe impl Send for Sendable<'_> {}
         let f = Sendable(f);
-        // SAFETY: F2, as in `leave`.
+        // SAFETY: F2: this is the fiber's own stack, which was resumed, so the yielder is set and alive.
         unsafe { self.yielder.get().unwrap_unchecked().as_ref() }.on_parent_stack(move || {
             let f = f;
             (f.0)();

@@ -145,8 +145,10 @@ impl<T> Completer<T> {
     /// Calls `end`, which ends the claimed request. Threads that drive a runtime without workers then look again whether anything there can go on: a
     /// dependent that has lost this edge, and stays, wakes none of them.
     fn end(header: NonNull<Header>, end: impl FnOnce()) {
-        // SAFETY: W1: claimed, so it is not over; M3.
-        let shared = unsafe { (*header.as_ref().arena.get()).shared() };
+        // SAFETY: W1: claimed, so it is not over.
+        let arena = unsafe { header.as_ref() }.arena.get();
+        // SAFETY: M3: what is not over has an arena.
+        let shared = unsafe { &*arena }.shared();
         let driven = shared.driven.is_some().then(|| shared.arc());
         end();
         if let Some(driven) = driven.as_ref().and_then(|shared| shared.driven.as_ref()) {
@@ -169,11 +171,15 @@ impl<T> Completer<T> {
     /// ```
     pub fn complete(self, value: T) -> Result<(), T> {
         let Some(header) = self.claim() else { return Err(value) };
-        // SAFETY: W1: claimed above; CO2; the runner's link is the completer's.
-        Self::end(header, || unsafe {
-            Header::value::<T>(header).write(value);
-            header.as_ref().has_value.set(true);
-            finish::conclude(header, FINISHED, false, true);
+        Self::end(header, || {
+            let place = Header::value::<T>(header);
+            // SAFETY: CO2: the record has a place for a `T`; W1: claimed above, so no other thread writes it, and none reads it before the
+            // end.
+            unsafe { place.write(value) };
+            // SAFETY: the runner's link, which is the completer's, keeps the header.
+            unsafe { header.as_ref() }.has_value.set(true);
+            // SAFETY: W1: claimed above; the runner's link is the completer's.
+            unsafe { finish::conclude(header, FINISHED, false, true) };
         });
         Ok(())
     }

@@ -105,8 +105,10 @@ fn lock(table: &Standing) -> MutexGuard<'_, HashMap<RequestId, Vec<(Scope, u64)>
 /// The current request, and its runtime.
 fn current() -> Result<(AnyRequest, Arc<Shared>), TimerError> {
     let request = Request::current().ok_or(TimerError::NoWorker)?;
-    // SAFETY: `request` is a handle, so its header is there; M3: so is the arena, while the header is.
-    let arena = unsafe { request.raw().as_ref().arena.get().as_ref() };
+    // SAFETY: `request` is a handle, so its header is there.
+    let arena = unsafe { request.raw().as_ref() }.arena.get();
+    // SAFETY: M3: the arena is there while the header is.
+    let arena = unsafe { arena.as_ref() };
     let shared = arena.ok_or(TimerError::NoWorker)?.shared().arc();
     Ok((request, shared))
 }

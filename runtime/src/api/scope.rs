@@ -101,11 +101,10 @@ impl ScopeCore {
             // SAFETY: C2: begun just now, and not parked; nobody read it.
             unsafe { context.abandon(ticket) };
         } else {
+            // SAFETY: on the fiber's own stack, after `begin`; the scope lies in this frame or below it.
+            unsafe { cycle::bind_to_all(fiber, ticket, NonNull::from(self), true) };
             // SAFETY: on the fiber's own stack, after `begin`.
-            unsafe {
-                cycle::bind_to_all(fiber, ticket, NonNull::from(self), true);
-                context.park(None);
-            }
+            unsafe { context.park(None) };
         }
     }
 }

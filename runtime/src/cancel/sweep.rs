@@ -44,8 +44,10 @@ pub(crate) fn refused(h: &Header) -> bool {
 /// The caller has a count of it.
 #[cold]
 pub(crate) unsafe fn refuse(header: NonNull<Header>) {
-    // SAFETY: by contract, and by the answer.
-    unsafe { carry_out(header, mark(header.as_ref())) };
+    // SAFETY: by contract, the caller keeps the header.
+    let marked = mark(unsafe { header.as_ref() });
+    // SAFETY: as above; the answer is fresh.
+    unsafe { carry_out(header, marked) };
 }
 
 /// The same with several. What is claimed by it is left to a worker: no user code runs here while there is one. All are marked before one of them ends.
@@ -57,12 +59,11 @@ pub(crate) unsafe fn refuse(header: NonNull<Header>) {
 pub(crate) unsafe fn refuse_later(headers: &[NonNull<Header>]) {
     let mut ended = Vec::new();
     for &header in headers {
-        // SAFETY: by contract, and by the answer.
-        unsafe {
-            match mark(header.as_ref()) {
-                Cancel::Ended => ended.push(header),
-                came => _ = carry_out(header, came),
-            }
+        // SAFETY: by contract, the caller keeps the header.
+        match mark(unsafe { header.as_ref() }) {
+            Cancel::Ended => ended.push(header),
+            // SAFETY: as above; the answer is fresh.
+            answer => _ = unsafe { carry_out(header, answer) },
         }
     }
     // SAFETY: claimed by the marks, with the runners' links.

@@ -263,16 +263,17 @@ pub(crate) unsafe fn end_all(headers: &[NonNull<Header>]) {
 /// As [`end_all`].
 #[inline(always)]
 pub(crate) unsafe fn end_put_aside_on(fiber: &Fiber, header: NonNull<Header>) {
-    // SAFETY: by the caller's contract.
-    unsafe {
-        if header.as_ref().word().load().is_terminal() {
-            return arena::end(header);
-        }
-        fiber.ends.set(header.as_ptr());
-        drop_callable_contained(header);
-        fiber.ends.set(ptr::null());
-        (above().conclude)(header, CANCELLED, true, true);
+    // SAFETY: by contract: the caller has the runner's link, which keeps the header.
+    if unsafe { header.as_ref() }.word().load().is_terminal() {
+        // SAFETY: by contract: the request is over, and the caller has its last link.
+        return unsafe { arena::end(header) };
     }
+    fiber.ends.set(header.as_ptr());
+    // SAFETY: W1: by contract the caller has claimed the request, so its callable is dropped once.
+    unsafe { drop_callable_contained(header) };
+    fiber.ends.set(ptr::null());
+    // SAFETY: W1, and the runner's link, by contract; this is the only end.
+    unsafe { (above().conclude)(header, CANCELLED, true, true) };
 }
 
 /// Ends an unstarted request on the spot, as cancelled: callable dropped, callbacks called, waiters told.

@@ -48,8 +48,12 @@ impl<'a> Reader<'a> {
         let record = Header::value::<DependentRecord>(NonNull::from(self.0));
         // SAFETY: AF2: kept by this.
         let (nodes, len) = unsafe { DependentRecord::nodes(record) };
-        // SAFETY: AF2.
-        (at < len).then(|| unsafe { &*nodes.add(at) })
+        (at < len).then(|| {
+            // SAFETY: AF2: there are `len` nodes.
+            let node = unsafe { nodes.add(at) };
+            // SAFETY: AF2: each is there as long as the record.
+            unsafe { &*node }
+        })
     }
 
     /// The dependency of the edge at this place; `None` behind the last.

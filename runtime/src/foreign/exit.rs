@@ -161,9 +161,9 @@ fn give_arenas_back(arenas: Vec<(Arc<Shared>, NonNull<Arena>)>) {
             continue;
         }
         // SAFETY: this thread is the owner: it has just taken the arena out of its own list.
-        unsafe {
-            arena.as_ref().drain_returns();
-            shared.depot.leave(arena);
-        }
+        let own = unsafe { arena.as_ref() };
+        own.drain_returns();
+        // SAFETY: M1: this thread owns the arena, and does not touch it after this.
+        unsafe { shared.depot.leave(arena) };
     }
 }

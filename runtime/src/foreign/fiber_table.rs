@@ -76,7 +76,9 @@ unsafe fn wait_for_owner(
 ) -> Option<Cycle> {
     // SAFETY: by the table: the context is a foreign fiber's, on whose own stack this is; `wait` stays for the wait, by the field's
     // contract.
-    unsafe { owner::wait_for_owner(Fiber::of(context), ticket, wait, limited) }
+    let fiber = unsafe { Fiber::of(context) };
+    // SAFETY: as above.
+    unsafe { owner::wait_for_owner(fiber, ticket, wait, limited) }
 }
 
 unsafe fn take_cycle(context: &Context, ticket: Ticket) -> Option<Cycle> {

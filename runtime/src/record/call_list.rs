@@ -106,15 +106,19 @@ impl<H> Call<H> {
     /// CB2, CB3.
     pub(crate) unsafe fn call(self, header: NonNull<H>, told: CallWith<'_>) {
         let node = ManuallyDrop::new(self).0;
-        // SAFETY: the node is there until its `end` is called, which is here, once: `self` is not dropped.
-        unsafe { (node.as_ref().end)(node, Some((header, told))) };
+        // SAFETY: the node is there until its `end` is called.
+        let end = unsafe { node.as_ref() }.end;
+        // SAFETY: `end` is called here, once: `self` is not dropped.
+        unsafe { end(node, Some((header, told))) };
     }
 }
 
 impl<H> Drop for Call<H> {
     fn drop(&mut self) {
-        // SAFETY: the node is there until its `end` is called, which is here, once: `call` would have forgotten `self`.
-        unsafe { (self.0.as_ref().end)(self.0, None) };
+        // SAFETY: the node is there until its `end` is called.
+        let end = unsafe { self.0.as_ref() }.end;
+        // SAFETY: `end` is called here, once: `call` would have forgotten `self`.
+        unsafe { end(self.0, None) };
     }
 }
 

@@ -182,7 +182,8 @@ fn failed(ending: NoValue) -> Option<Box<NoValue>> {
 ///
 /// As for [`call`].
 unsafe fn drop_callable<C: Callable<T>, T>(header: NonNull<Header>) {
-    // SAFETY: W1, as in `call`.
+    // SAFETY: W1: the caller has claimed the request, so the body holds the callable, which no other thread reaches; it is dropped once.
+    // `header` begins a `RequestCell<C, T>`.
     unsafe {
         let body = (*header.cast::<RequestCell<C, T>>().as_ptr()).body.get();
         ManuallyDrop::drop(&mut (*body).callable);

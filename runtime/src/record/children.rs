@@ -73,19 +73,19 @@ pub(crate) unsafe fn unlink(h: &Header) {
     // SAFETY: M3.
     let _lock = unsafe { h.arena.get().as_ref() }.and_then(Arena::lock_families);
     let (prev, next) = (h.prev.get(), h.next.load(Ordering::Relaxed));
-    // SAFETY: N2: it stands in its parent's list, so its neighbours do, and listed headers are alive; H1 for the parent.
-    unsafe {
-        match prev.as_ref() {
-            Some(prev) => prev.next.store(next, Ordering::Relaxed),
-            None => {
-                if let Some(parent) = h.parent() {
-                    parent.side.set_first_child(next);
-                }
+    // SAFETY: N2: it stands in its parent's list, so its neighbours do, and listed headers are alive.
+    match unsafe { prev.as_ref() } {
+        Some(prev) => prev.next.store(next, Ordering::Relaxed),
+        None => {
+            if let Some(parent) = h.parent() {
+                // SAFETY: H1, N2: the parent is alive, and its list is the caller's.
+                unsafe { parent.side.set_first_child(next) };
             }
         }
-        if let Some(next) = next.as_ref() {
-            next.prev.set(prev);
-        }
+    }
+    // SAFETY: N2: as for `prev`.
+    if let Some(next) = unsafe { next.as_ref() } {
+        next.prev.set(prev);
     }
     h.place.set(HeaderPlace::Nowhere);
 }

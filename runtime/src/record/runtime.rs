@@ -50,7 +50,9 @@ impl KeptRuntime {
     /// RR1; there is a count that somebody keeps meanwhile.
     pub(crate) unsafe fn new(runtime: NonNull<RuntimeRecord>) -> KeptRuntime {
         // SAFETY: RR1: the record begins a whole one, whose counts these are; a count is kept meanwhile, so it is there.
-        unsafe { (runtime.as_ref().counts.take)(runtime) };
+        let take = unsafe { runtime.as_ref() }.counts.take;
+        // SAFETY: as above.
+        unsafe { take(runtime) };
         KeptRuntime(runtime)
     }
 

@@ -124,11 +124,10 @@ pub(crate) fn new_of_memory(memory: &SideMemory) -> Box<Side> {
 fn new_of(kept: Option<NonNull<Side>>) -> Box<Side> {
     match kept {
         Some(memory) => {
-            // SAFETY: a box's, of this layout, and nobody else's.
-            unsafe {
-                memory.write(Side::default());
-                Box::from_raw(memory.as_ptr())
-            }
+            // SAFETY: the memory is a box's, of this layout, and no other thread knows it.
+            unsafe { memory.write(Side::default()) };
+            // SAFETY: as above, and it was just written.
+            unsafe { Box::from_raw(memory.as_ptr()) }
         }
         None => Box::default(),
     }

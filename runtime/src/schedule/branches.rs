@@ -25,8 +25,10 @@ unsafe impl Send for RunBranch {}
 impl Callable<()> for RunBranch {
     fn call(self) -> Result<(), Error> {
         cancel::arm_begins();
+        // SAFETY: AR1: the branch stays until it has been run.
+        let run = unsafe { (*self.0).run };
         // SAFETY: AR1: claimed, so it is run once.
-        unsafe { ((*self.0).run)(self.0) };
+        unsafe { run(self.0) };
         Ok(())
     }
 }

@@ -149,11 +149,10 @@ pub(crate) unsafe fn submit_for_look(header: NonNull<Header>) -> bool {
     }
     let submitted = h.word().submit(0);
     if submitted {
-        // SAFETY: by contract; the entry's link is ours.
-        unsafe {
-            enter_family(header);
-            push_or_end(&shared, header, None);
-        }
+        // SAFETY: by contract.
+        unsafe { enter_family(header) };
+        // SAFETY: the entry's link is this function's, and the push gives it away.
+        unsafe { push_or_end(&shared, header, None) };
     }
     submitted
 }
@@ -242,11 +241,10 @@ pub(crate) fn list_ready(worker: &Worker, h: &Header) {
 ///
 /// The entry's link is the caller's, and goes with it; the caller has another count.
 unsafe fn enter_roots(header: NonNull<Header>, refused: Option<&mut Marked>) {
-    // SAFETY: the entry's link by contract, which the push gives away; the caller's other count keeps the header before that.
-    unsafe {
-        enter_family(header);
-        push_root(header, refused);
-    }
+    // SAFETY: by contract; the caller's other count keeps the header.
+    unsafe { enter_family(header) };
+    // SAFETY: the entry's link by contract, which the push gives away.
+    unsafe { push_root(header, refused) };
 }
 
 /// Sees to it that the family of a request knows of it.

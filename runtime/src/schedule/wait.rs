@@ -165,7 +165,9 @@ pub(crate) unsafe fn until_over_on(header: NonNull<Header>, terms: Terms<'_>) ->
             return Ok(());
         }
         // SAFETY: the node was written, and is this frame's.
-        if let Some(answer) = unsafe { leave_list(fiber, header, node.assume_init_ref(), ticket, cause) } {
+        let node = unsafe { node.assume_init_ref() };
+        // SAFETY: as above; the wait is over.
+        if let Some(answer) = unsafe { leave_list(fiber, header, node, ticket, cause) } {
             return answer;
         }
         // Woken for the sake of a message that does not concern this wait.
@@ -352,10 +354,9 @@ pub(crate) unsafe fn until_over_at_any_rate(fiber: &Fiber, header: NonNull<Heade
     unsafe { h.waiters.push(&waiter) };
     let bits = h.word().unlock(|bits| Bits(bits.0 | WAITERS));
     // SAFETY: on the fiber's own stack, after `begin`; by contract.
-    unsafe {
-        cycle::bind_to_arm(fiber, ticket, h, bits);
-        context.park(None);
-    }
+    unsafe { cycle::bind_to_arm(fiber, ticket, h, bits) };
+    // SAFETY: on the fiber's own stack, after `begin`.
+    unsafe { context.park(None) };
 }
 
 /// What a terminal request answers to a waiter.

@@ -75,8 +75,10 @@ fn awaited(context: &Context) -> Option<&Shared> {
     match context.waits_for() {
         (Reason::Request, target) => {
             let header = target.cast_const().cast::<Header>();
-            // SAFETY: the waiter has a count of its target, which has an arena, which keeps its record (M3).
-            Some(unsafe { (*(*header).arena.get()).shared() })
+            // SAFETY: the waiter has a count of its target.
+            let arena = unsafe { &*header }.arena.get();
+            // SAFETY: M3: the target has an arena, which keeps its record.
+            Some(unsafe { &*arena }.shared())
         }
         _ => None,
     }
@@ -105,14 +107,13 @@ pub(crate) fn leave(context: &Context) {
 /// Ends all waits from outside for requests of a runtime that has given up.
 pub(crate) fn give_up(shared: &Shared) {
     for parked in lock().values() {
-        // SAFETY: PK1: what is listed waits under this ticket, so its context is there while the list is locked, and C1 holds for the wake-
-        // up.
-        unsafe {
-            // A waiter for several requests checks them again, and finds out which of them belongs to this runtime.
-            let several = parked.context.as_ref().waits_for().0 == Reason::Select;
-            if several || awaited(parked.context.as_ref()).is_some_and(|of| ptr::eq(of, shared)) {
-                unpark(parked.context, parked.ticket, Cause::Cancelled);
-            }
+        // SAFETY: PK1: what is listed waits under this ticket, so its context is there while the list is locked.
+        let context = unsafe { parked.context.as_ref() };
+        // A waiter for several requests checks them again, and finds out which of them belongs to this runtime.
+        let several = context.waits_for().0 == Reason::Select;
+        if several || awaited(context).is_some_and(|of| ptr::eq(of, shared)) {
+            // SAFETY: PK1, so C1 holds for the wake-up.
+            unsafe { unpark(parked.context, parked.ticket, Cause::Cancelled) };
         }
     }
 }

@@ -89,8 +89,12 @@ impl<'a> WorkerRecords<'a> {
     /// The one of this number, if there is one.
     #[inline(always)]
     pub(crate) fn get(self, index: usize) -> Option<&'a WorkerRecord> {
-        // SAFETY: WR1: there are `len` workers, `distance` bytes apart, and each begins with its record; they live for `'a`.
-        (index < self.len).then(|| unsafe { &*self.first.byte_add(index * self.distance) })
+        (index < self.len).then(|| {
+            // SAFETY: WR1: there are `len` workers, `distance` bytes apart.
+            let worker = unsafe { self.first.byte_add(index * self.distance) };
+            // SAFETY: WR1: each worker begins with its record, and lives for `'a`.
+            unsafe { &*worker }
+        })
     }
 
     /// The one of this number, which there is.

@@ -128,8 +128,10 @@ pub(crate) fn is_coroutines(context: &Context) -> bool {
 /// The context is a coroutine's.
 #[inline(always)]
 pub(crate) unsafe fn alarm_of(context: NonNull<Context>) -> NonNull<Standing> {
-    // SAFETY: the context is a coroutine's, by contract, so it lies in one, and K3: its memory stays.
-    unsafe { NonNull::from(&Coroutine::of(context).as_ref().alarm) }
+    // SAFETY: the context is a coroutine's, by contract, so it lies in one.
+    let coroutine = unsafe { Coroutine::of(context) };
+    // SAFETY: K3: its memory stays.
+    NonNull::from(&unsafe { coroutine.as_ref() }.alarm)
 }
 
 /// The fiber of a coroutine's context.
@@ -138,6 +140,8 @@ pub(crate) unsafe fn alarm_of(context: NonNull<Context>) -> NonNull<Standing> {
 ///
 /// The context is a coroutine's.
 pub(crate) unsafe fn fiber_of(context: &Context) -> &Fiber {
-    // SAFETY: the context is a coroutine's, by contract, so it lies in one, which is borrowed as long.
-    unsafe { &(*Coroutine::of(NonNull::from(context)).as_ptr()).fiber }
+    // SAFETY: the context is a coroutine's, by contract, so it lies in one.
+    let coroutine = unsafe { Coroutine::of(NonNull::from(context)) };
+    // SAFETY: K3: its memory stays, and it is borrowed as long as the context.
+    &unsafe { coroutine.as_ref() }.fiber
 }

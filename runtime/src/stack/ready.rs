@@ -393,7 +393,8 @@ impl Ready {
             return;
         }
         // SAFETY: the fiber is in the queue, so it is a coroutine's, whose memory stays (K3); its links are the queue's.
-        let (before, next) = unsafe { (fiber.as_ref().before_ready.get(), fiber.as_ref().next_ready.get()) };
+        let entry = unsafe { fiber.as_ref() };
+        let (before, next) = (entry.before_ready.get(), entry.next_ready.get());
         let next = NonNull::new(next.cast_mut()).map(ReadyEntry::new);
         if let Some(next) = &next {
             next.link_back().set(before);

@@ -264,12 +264,11 @@ impl Slab {
     }
 
     fn guard(&self, low: usize) -> io::Result<()> {
-        // SAFETY: S1: the slot is fresh, so nothing lies in these pages.
-        let done = unsafe {
-            match self.guarding {
-                Guarding::Install => libc::madvise(low as *mut _, GUARD, GUARD_INSTALL),
-                Guarding::Protect => libc::mprotect(low as *mut _, GUARD, libc::PROT_NONE),
-            }
+        let done = match self.guarding {
+            // SAFETY: S1: the slot is fresh, so nothing lies in these pages.
+            Guarding::Install => unsafe { libc::madvise(low as *mut _, GUARD, GUARD_INSTALL) },
+            // SAFETY: as above.
+            Guarding::Protect => unsafe { libc::mprotect(low as *mut _, GUARD, libc::PROT_NONE) },
         };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }

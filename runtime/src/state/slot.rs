@@ -111,11 +111,10 @@ impl<B: Block> BlockSlot<B> {
                 Err(now) => seen = now,
             }
         }
-        // SAFETY: `made` was not shared; I1 for the other.
-        unsafe {
-            drop(Box::from_raw(made));
-            &*block(seen)
-        }
+        // SAFETY: `made` came from a box above, and was not shared.
+        drop(unsafe { Box::from_raw(made) });
+        // SAFETY: I1.
+        unsafe { &*block(seen) }
     }
 
     /// Takes the block out.

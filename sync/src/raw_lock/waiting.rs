@@ -473,8 +473,13 @@ impl RawLock {
                     return false;
                 }
             }
-            // SAFETY: L1; L2: the place stays in its frame until it is out.
-            unsafe { if came { queue.push(place) } else { queue.enter(place) } };
+            if came {
+                // SAFETY: L1; L2: the place stays in its frame until it is out.
+                unsafe { queue.push(place) };
+            } else {
+                // SAFETY: L1; L2: the place stays in its frame until it is out.
+                unsafe { queue.enter(place) };
+            }
             self.does_not_pass(line, place.key());
             true
         })

@@ -129,7 +129,9 @@ static READ: Lock = Lock {
     promote: |lock, node, key| {
         // SAFETY: by the contract of `OwnerWait`: the lock is a `RawRwLock`, and the node a `Place` of its readers' queue, both alive while
         // the wait lasts.
-        let (lock, place) = unsafe { (lock.cast::<RawRwLock>().as_ref(), node.cast::<Place>().as_ref()) };
+        let lock = unsafe { lock.cast::<RawRwLock>().as_ref() };
+        // SAFETY: as above.
+        let place = unsafe { node.cast::<Place>().as_ref() };
         // SAFETY: L1.
         lock.readers.with(|queue| unsafe { queue.promote(place, key) });
     },

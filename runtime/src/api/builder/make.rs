@@ -136,13 +136,12 @@ pub(crate) fn create<T, C: Callable<T> + 'static>(
     callable: C,
     location: Option<&'static Location<'static>>,
 ) -> Request<T> {
-    // SAFETY: the callable is `'static`.
-    unsafe {
-        if size_of::<C>() > BOXED_ABOVE || align_of::<C>() > 16 {
-            return make(builder, Boxed(Box::new(callable)), location, ptr::null());
-        }
-        make(builder, callable, location, ptr::null())
+    if size_of::<C>() > BOXED_ABOVE || align_of::<C>() > 16 {
+        // SAFETY: the callable is `'static`, so the request borrows nothing.
+        return unsafe { make(builder, Boxed(Box::new(callable)), location, ptr::null()) };
     }
+    // SAFETY: as above.
+    unsafe { make(builder, callable, location, ptr::null()) }
 }
 
 /// Makes and submits a request that may borrow.

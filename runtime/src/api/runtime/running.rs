@@ -107,11 +107,11 @@ impl Runtime {
             };
             // SAFETY: M1: this thread's arena. The callable may borrow: it is submitted below, and this function does not
             // return before the request is over; an unwind in between ends the process.
-            unsafe {
-                let header = crate::record::cell::make(origin.arena, birth, callable);
-                header.as_ref().set_flags(OWN_STACK | BORROWS);
-                Request::from_raw(header)
-            }
+            let header = unsafe { crate::record::cell::make(origin.arena, birth, callable) };
+            // SAFETY: the header was just made, and this thread has its links.
+            unsafe { header.as_ref() }.set_flags(OWN_STACK | BORROWS);
+            // SAFETY: as above: the handle takes the handle's link over.
+            unsafe { Request::from_raw(header) }
         };
         let lent = Lent::to(|| "the request of Runtime::run");
         request.submit();

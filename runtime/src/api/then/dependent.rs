@@ -46,14 +46,13 @@ pub(super) unsafe fn dependent<T, N: Nodes, U: Named>(
     fn is_large<F>(_: &F) -> bool {
         size_of::<F>() > BOXED_ABOVE / 2 || align_of::<F>() > 16
     }
-    // SAFETY: by contract.
-    unsafe {
-        if is_large(&call) {
-            let boxed = Box::new(call);
-            return make(builder, Dependent::new(nodes, boxed, user), location, scope);
-        }
-        make(builder, Dependent::new(nodes, call, user), location, scope)
+    if is_large(&call) {
+        let boxed = Box::new(call);
+        // SAFETY: by contract: what the closure borrows outlives the request.
+        return unsafe { make(builder, Dependent::new(nodes, boxed, user), location, scope) };
     }
+    // SAFETY: as above.
+    unsafe { make(builder, Dependent::new(nodes, call, user), location, scope) }
 }
 
 /// The nodes of what the description says, and behind them one for `last`.

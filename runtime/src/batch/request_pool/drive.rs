@@ -284,13 +284,13 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
             return;
         }
         let until = gathers.then(|| Instant::now() + GATHERS_FOR);
-        // SAFETY: on the fiber's own stack, after `begin`. The innermost scope is the pool's. A wait with a limit is no edge.
-        unsafe {
-            if let (Some(scope), None) = (NonNull::new(self.fiber.scopes.get().cast_mut()), until) {
-                cycle::bind_to_all(self.fiber, ticket, scope, stopped);
-            }
-            context.park(until);
+        // A wait with a limit is no edge.
+        if let (Some(scope), None) = (NonNull::new(self.fiber.scopes.get().cast_mut()), until) {
+            // SAFETY: on the fiber's own stack, after `begin`. The innermost scope is the pool's.
+            unsafe { cycle::bind_to_all(self.fiber, ticket, scope, stopped) };
         }
+        // SAFETY: on the fiber's own stack, after `begin`.
+        unsafe { context.park(until) };
     }
 
     /// Why a lane was cancelled, before the pool has stopped.

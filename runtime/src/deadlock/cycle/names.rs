@@ -124,9 +124,9 @@ impl StackEntry {
             StackEntry::MemberOf(several) => {
                 let mut found = false;
                 // SAFETY: it lies in the frame of the wait, which was bound and is held.
-                unsafe {
-                    several.as_ref().each_request(&mut |member| found |= ptr::addr_eq(member.as_ptr(), h))
-                };
+                let several = unsafe { several.as_ref() };
+                // SAFETY: as above: the wait is held meanwhile.
+                unsafe { several.each_request(&mut |member| found |= ptr::addr_eq(member.as_ptr(), h)) };
                 found
             }
             StackEntry::Holder => true,

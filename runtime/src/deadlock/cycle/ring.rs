@@ -42,16 +42,20 @@ pub(super) unsafe fn collect<'a>(start: NonNull<Context>, guide: &mut dyn Guide)
             Ahead::Stack { context, .. } if context == start => return Some(ring),
             Ahead::Stack { context, .. } => at = context,
             Ahead::Owner(wait) => {
-                // SAFETY: the wait is held.
-                let holder = unsafe { wait.as_ref().owner() }?;
+                // SAFETY: the wait is held, so its record stays.
+                let wait = unsafe { wait.as_ref() };
+                // SAFETY: as above, so the lock of the wait stays too.
+                let holder = unsafe { wait.owner() }?;
                 if holder == start {
                     return Some(ring);
                 }
                 at = guide.admits(holder).then_some(holder)?;
             }
             Ahead::All(scope) => {
-                // SAFETY: a context with an edge is a fiber's, and `start` is held.
-                let fiber = unsafe { Fiber::of(start.as_ref()) };
+                // SAFETY: `start` is held.
+                let start = unsafe { start.as_ref() };
+                // SAFETY: a context with an edge is a fiber's.
+                let fiber = unsafe { Fiber::of(start) };
                 return is_part_here(fiber, scope).then_some(ring);
             }
             Ahead::Unknown => return None,

@@ -210,8 +210,10 @@ impl Graph {
             way = found;
         }
         if let Ahead::Owner(wait) = way {
-            // SAFETY: the wait is held.
-            way = match unsafe { wait.as_ref().owner() } {
+            // SAFETY: the wait is held, so its record stays.
+            let wait = unsafe { wait.as_ref() };
+            // SAFETY: as above, so the lock of the wait stays too.
+            way = match unsafe { wait.owner() } {
                 Some(context) => Ahead::Stack { context, foreign: true },
                 None => Ahead::Unknown,
             };
@@ -292,9 +294,13 @@ impl Graph {
         // SAFETY: Y1, Y2, as when it was seen.
         let held = unsafe { node.context.as_ref() }.hold_in_turn(node.ticket)?;
         let ahead = match held.ahead() {
-            // SAFETY: the wait is held.
-            Ahead::Owner(wait) => unsafe { wait.as_ref().owner() }
-                .map_or(Ahead::Unknown, |context| Ahead::Stack { context, foreign: true }),
+            Ahead::Owner(wait) => {
+                // SAFETY: the wait is held, so its record stays.
+                let wait = unsafe { wait.as_ref() };
+                // SAFETY: as above, so the lock of the wait stays too.
+                unsafe { wait.owner() }
+                    .map_or(Ahead::Unknown, |context| Ahead::Stack { context, foreign: true })
+            }
             ahead => ahead,
         };
         (ahead == node.ahead && !is_ending(&held)).then_some(held)

@@ -142,11 +142,10 @@ impl Depot {
         arena.large.set(arena.large.get() + 1);
         let mut at = arena.returns.0.swap(closed_mark(), Ordering::AcqRel);
         while let Some(header) = NonNull::new(at) {
-            // SAFETY: M2; M1 by the lock.
-            unsafe {
-                at = header.as_ref().next_return();
-                end_on(arena, header, Some(&late));
-            }
+            // SAFETY: M2: the header is in the list of returns, so its memory is there.
+            at = unsafe { header.as_ref() }.next_return();
+            // SAFETY: M1 by the lock; only the list of returns knew the header.
+            unsafe { end_on(arena, header, Some(&late)) };
         }
         arena.large.set(arena.large.get() - 1);
         release_if_done(arena, true);

@@ -82,11 +82,10 @@ fn is_own_of_foreign(arena: *const Arena) -> bool {
 ///
 /// The link is the caller's.
 pub(crate) unsafe fn release(header: NonNull<Header>) {
-    // SAFETY: the caller's link; W4.
-    unsafe {
-        if header.as_ref().word().release_link() {
-            end(header);
-        }
+    // SAFETY: by contract: the link, which is the caller's, keeps the header until it is released.
+    if unsafe { header.as_ref() }.word().release_link() {
+        // SAFETY: W4: the link was the last count, so only the caller knows the header.
+        unsafe { end(header) };
     }
 }
 

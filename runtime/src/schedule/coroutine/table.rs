@@ -72,11 +72,10 @@ unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
 unsafe fn disarm(context: &Context, alarm: Alarm) {
     // The timer has taken the entry out, and the memory stays (K3): no need to wait until the timer has done with it.
     if context.cause() != Cause::TimedOut {
-        // SAFETY: by the table; K1.
-        unsafe {
-            let worker = worker_of(context);
-            worker.shared().deadlines.put_to_rest(worker, context, alarm);
-        }
+        // SAFETY: by the table: the context is that of the coroutine that calls.
+        let worker = unsafe { worker_of(context) };
+        // SAFETY: K1: the worker's own thread; by the table, the alarm is one of this context.
+        unsafe { worker.shared().deadlines.put_to_rest(worker, context, alarm) };
     }
 }
 

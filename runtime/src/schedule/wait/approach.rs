@@ -233,8 +233,10 @@ impl Approach {
     ///
     /// As [`super::until_over`]; `fiber` is the calling one.
     pub(crate) unsafe fn give_up(&mut self, fiber: &Fiber, header: NonNull<Header>) {
-        // SAFETY: by contract; the answer is fresh.
-        unsafe { cancel::carry_out(header, self.mark_given_up(fiber, header)) };
+        // SAFETY: by contract: the caller has a count of the header, and `fiber` is its own.
+        let marked = unsafe { self.mark_given_up(fiber, header) };
+        // SAFETY: as above; the answer is fresh.
+        unsafe { cancel::carry_out(header, marked) };
     }
 
     /// The same for one of several that the waiter gives up: an end is left to a worker, since its captures may wait for another of them.
@@ -243,8 +245,10 @@ impl Approach {
     ///
     /// As [`give_up`](Self::give_up).
     pub(crate) unsafe fn give_up_later(&mut self, fiber: &Fiber, header: NonNull<Header>) {
-        // SAFETY: by contract; the answer is fresh.
-        unsafe { cancel::carry_out_later(header, self.mark_given_up(fiber, header)) };
+        // SAFETY: by contract: the caller has a count of the header, and `fiber` is its own.
+        let marked = unsafe { self.mark_given_up(fiber, header) };
+        // SAFETY: as above; the answer is fresh.
+        unsafe { cancel::carry_out_later(header, marked) };
     }
 
     /// Asks a target that is given up. What the answer leaves to do is the caller's.

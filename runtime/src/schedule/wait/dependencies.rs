@@ -67,9 +67,8 @@ pub(crate) unsafe fn run_dependencies(fiber: &Fiber, header: NonNull<Header>) ->
 ///
 /// As [`run_dependencies`].
 unsafe fn try_run(fiber: &Fiber, header: NonNull<Header>) -> bool {
-    // SAFETY: as for [`run_dependencies`]: the caller has a count of the header, and `fiber` is its own.
-    unsafe {
-        let bits = header.as_ref().word().load();
-        approach::try_run(fiber, header, bits)
-    }
+    // SAFETY: as for [`run_dependencies`]: the caller has a count of the header.
+    let bits = unsafe { header.as_ref() }.word().load();
+    // SAFETY: as above, and `fiber` is the caller's own.
+    unsafe { approach::try_run(fiber, header, bits) }
 }

@@ -70,15 +70,14 @@ impl Worker {
         header: NonNull<Header>,
         here: &Coroutine,
     ) -> Option<NonNull<Coroutine>> {
-        // SAFETY: W1 and the runner's link by contract, for whichever call starts it; `here` is the coroutine that calls, so it has nothing
-        // on top.
-        unsafe {
-            if here.fiber.room() < header.as_ref().need() {
-                return self.start_elsewhere(header, here);
-            }
-            here.begins_anew();
-            crate::schedule::run::start(&here.fiber, header);
+        // SAFETY: the runner's link by contract, which keeps the header.
+        if here.fiber.room() < unsafe { header.as_ref() }.need() {
+            // SAFETY: W1 and the runner's link by contract.
+            return unsafe { self.start_elsewhere(header, here) };
         }
+        here.begins_anew();
+        // SAFETY: W1 and the runner's link by contract; `here` is the coroutine that calls, so it has nothing on top.
+        unsafe { crate::schedule::run::start(&here.fiber, header) };
         None
     }
 

@@ -144,13 +144,13 @@ impl Worker {
                 Err(error) => error,
             };
             let Some(header) = fiber.request().and_then(|top| self.claim_descendant(top)) else { return };
-            // SAFETY: claimed, with the runner's link.
-            unsafe {
-                if has_room(fiber, header.as_ref()) {
-                    self.on_fiber(fiber, || self.run_here(fiber, header));
-                } else {
-                    self.on_fiber(fiber, || finish::fail_unstarted(fiber, header, error));
-                }
+            // SAFETY: claimed, with the runner's link, which keeps the header.
+            if has_room(fiber, unsafe { header.as_ref() }) {
+                // SAFETY: claimed, with the runner's link.
+                self.on_fiber(fiber, || unsafe { self.run_here(fiber, header) });
+            } else {
+                // SAFETY: claimed, with the runner's link.
+                self.on_fiber(fiber, || unsafe { finish::fail_unstarted(fiber, header, error) });
             }
         }
     }

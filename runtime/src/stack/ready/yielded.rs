@@ -66,13 +66,13 @@ impl Yielded {
         self.passed = if unstarted { self.passed + 1 } else { 0 };
         let due = (self.picks + woken as u64, self.starts + u64::from(unstarted));
         // SAFETY: fibers stay where they are while they are ready, and this is their worker.
-        unsafe {
-            fiber.as_ref().due.set(due);
-            fiber.as_ref().next_ready.set(std::ptr::null());
-            match self.last {
-                Some(last) => last.as_ref().next_ready.set(fiber.as_ptr()),
-                None => self.first = Some(fiber),
-            }
+        let entry = unsafe { fiber.as_ref() };
+        entry.due.set(due);
+        entry.next_ready.set(std::ptr::null());
+        match self.last {
+            // SAFETY: as above.
+            Some(last) => unsafe { last.as_ref() }.next_ready.set(fiber.as_ptr()),
+            None => self.first = Some(fiber),
         }
         self.last = Some(fiber);
         self.len += 1;
@@ -95,13 +95,16 @@ impl Yielded {
     pub(super) fn rotate(&mut self, fiber: NonNull<Fiber>) -> Option<NonNull<Fiber>> {
         let due = (self.picks, self.starts);
         let (first, last) = (self.first?, self.last?);
-        // SAFETY: as above. The next is read last: if there is only one, it is `fiber`.
-        unsafe {
-            fiber.as_ref().due.set(due);
-            fiber.as_ref().next_ready.set(std::ptr::null());
-            last.as_ref().next_ready.set(fiber.as_ptr());
-            self.first = NonNull::new(first.as_ref().next_ready.get().cast_mut());
-        }
+        // SAFETY: as above.
+        let entry = unsafe { fiber.as_ref() };
+        entry.due.set(due);
+        entry.next_ready.set(std::ptr::null());
+        // SAFETY: as above.
+        unsafe { last.as_ref() }.next_ready.set(fiber.as_ptr());
+        // The next is read last: if there is only one, it is `fiber`.
+        // SAFETY: as above.
+        let second = unsafe { first.as_ref() }.next_ready.get();
+        self.first = NonNull::new(second.cast_mut());
         self.last = Some(fiber);
         Some(first)
     }

@@ -172,9 +172,9 @@ impl<E: QueueEntry> Injector<E> {
         }
         while let Some(entry) = NonNull::new(turned) {
             // SAFETY: E1: the inbox was popped whole, so each entry is this thread's, with its link, until it is put elsewhere.
-            let (key, next) =
-                unsafe { (entry.as_ref().key(), entry.as_ref().link().load(Ordering::Relaxed)) };
-            turned = next;
+            let first = unsafe { entry.as_ref() };
+            let key = first.key();
+            turned = first.link().load(Ordering::Relaxed);
             if !takes(entry) {
                 ordered.put(key, entry);
             }

@@ -194,7 +194,9 @@ impl DeadlinesRecord {
     fn disarm_limit_elsewhere(&self, worker: usize, number: u64, header: NonNull<Header>) -> bool {
         self.limits[worker].visits.fetch_add(1, Ordering::Relaxed);
         // SAFETY: M3: the caller's header keeps the runtime's record.
-        let shared = unsafe { (*header.as_ref().arena.get()).shared() };
+        let arena = unsafe { header.as_ref() }.arena.get();
+        // SAFETY: as above.
+        let shared = unsafe { &*arena }.shared();
         let (shard, standing) = (self.limit_shard(worker), &shared.worker_records().at(worker).limit_alarm);
         // SAFETY: the caller is not in it: it does not own that shard.
         unsafe { self.shards.take_back(shard, false, standing, number, |entry| entry.is_limit_of(header)) }

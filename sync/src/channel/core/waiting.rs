@@ -55,8 +55,10 @@ impl<T, S: Store<T>> Channel<T, S> {
             ChannelStep::Park(ticket) => {
                 // SAFETY: on the context's own stack, after `begin`.
                 let cause = unsafe { context.park_until(ticket, deadline) };
-                // SAFETY: `prepare_send` has begun a wait, so it has written the place; the wait is over.
-                unsafe { self.sent(spot.assume_init_ref(), cause) }
+                // SAFETY: `prepare_send` has begun a wait, so it has written the place.
+                let place = unsafe { spot.assume_init_ref() };
+                // SAFETY: the wait is over.
+                unsafe { self.sent(place, cause) }
             }
         }
     }
@@ -79,8 +81,10 @@ impl<T, S: Store<T>> Channel<T, S> {
             ChannelStep::Park(ticket) => {
                 // SAFETY: on the context's own stack, after `begin`.
                 let cause = unsafe { context.park_until(ticket, deadline) };
-                // SAFETY: `prepare_receive` has begun a wait, so it has written the place; the wait is over.
-                unsafe { self.received(spot.assume_init_ref(), cause) }
+                // SAFETY: `prepare_receive` has begun a wait, so it has written the place.
+                let place = unsafe { spot.assume_init_ref() };
+                // SAFETY: the wait is over.
+                unsafe { self.received(place, cause) }
             }
         }
     }

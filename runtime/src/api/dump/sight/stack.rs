@@ -144,9 +144,9 @@ fn each_stack_of_threads(shared: &Shared, mut with: impl FnMut(&Fiber, &StackPla
         let arena = unsafe { arena.as_ref() };
         arena.owner_mailbox.with_running(|context| {
             // SAFETY: what a mailbox names is a foreign fiber's, which stays while the mailbox is locked.
-            let (fiber, name) = unsafe {
-                (crate::shared::thread::of_context(context), crate::shared::thread::name_of_thread(context))
-            };
+            let fiber = unsafe { crate::shared::thread::of_context(context) };
+            // SAFETY: as above.
+            let name = unsafe { crate::shared::thread::name_of_thread(context) };
             with(fiber, &StackPlace { arena, worker: None, thread: Some(name), now });
         });
     }
@@ -168,9 +168,9 @@ pub(in crate::api::dump) fn see_foreign(shared: &Shared, out: &mut Vec<Seen>, th
     each_stack_of_threads(shared, |fiber, place| see_stack(fiber, place, false, out));
     parked::each_thread(|context| {
         // SAFETY: Y1: listed, so it is there.
-        let (fiber, name) = unsafe {
-            (crate::shared::thread::of_context(context), crate::shared::thread::name_of_thread(context))
-        };
+        let fiber = unsafe { crate::shared::thread::of_context(context) };
+        // SAFETY: as above.
+        let name = unsafe { crate::shared::thread::name_of_thread(context) };
         if !fiber.request.get().is_null() {
             // The request that it runs stands for it.
             return;

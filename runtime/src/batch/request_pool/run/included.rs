@@ -98,8 +98,10 @@ impl<T> Waited for Run<'_, T> {
 
 /// Counts one that is admitted over the bound, with its runtime.
 fn count_over(request: &AnyRequest) {
-    // SAFETY: the handle's link; M3: what is not over has an arena.
-    let shared = unsafe { request.raw().as_ref().arena.get().as_ref() }.map(|arena| arena.shared());
+    // SAFETY: the handle's link keeps the header.
+    let arena = unsafe { request.raw().as_ref() }.arena.get();
+    // SAFETY: M3: what is not over has an arena.
+    let shared = unsafe { arena.as_ref() }.map(|arena| arena.shared());
     if let Some(shared) = shared {
         shared.over_bound.fetch_add(1, Ordering::Relaxed);
     }
