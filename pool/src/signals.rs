@@ -214,13 +214,11 @@ impl Signals {
     /// assert!(signals.is_stopping());
     /// ```
     pub fn stop(&self) {
-        #[cfg(not(mutant = "stop_wakes_first"))]
-        self.stopping.swap(true, AcqRel);
+        mutant!("stop_wakes_first", (), self.stopping.swap(true, AcqRel));
         for parker in &self.parkers {
             parker.wake();
         }
-        #[cfg(mutant = "stop_wakes_first")]
-        self.stopping.swap(true, AcqRel);
+        mutant!("stop_wakes_first", self.stopping.swap(true, AcqRel));
     }
 
     /// Whether [`stop`](Signals::stop) has been called.

@@ -193,8 +193,7 @@ where
         }
         inner.put(affinity, item);
         self.unlock(inner);
-        #[cfg(not(mutant = "wake_before_push"))]
-        self.wake_for(affinity);
+        mutant!("wake_before_push", (), self.wake_for(affinity));
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use std::any::Any;
 use std::fmt;
 
 use forebear_context::shim::Arc;
+use forebear_context::shim::mutant;
 
 use crate::task::{AffinityKey, Job};
 use crate::task_queues::{LeftoverHook, PanicHook, TaskQueues};
@@ -119,12 +120,10 @@ where
     /// other workers only; two workers that stop their pool at the same time do not wait for each other.
     pub fn stop(&self) -> Vec<Q::Item> {
         let queues = self.engine.supply();
-        #[cfg(not(mutant = "stop_closes_late"))]
-        queues.close();
+        mutant!("stop_closes_late", (), queues.close());
         self.engine.stop_and_join();
         let items = queues.empty();
-        #[cfg(mutant = "stop_closes_late")]
-        queues.close();
+        mutant!("stop_closes_late", queues.close());
         items
     }
 

@@ -33,6 +33,7 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use forebear_context::context::Context;
+use forebear_context::shim::mutant;
 
 use crate::heap::Heap;
 
@@ -372,13 +373,11 @@ impl<T> LockQueue<T> {
             unsafe { self.heap(stands).remove(this) };
             // SAFETY: as above.
             let sure = unsafe { this.context.as_ref() }.choose(this.ticket.get());
-            #[cfg(mutant = "refused_is_woken")]
-            let sure = sure || true;
+            let sure = mutant!("refused_is_woken", true, sure);
             if sure {
                 return Some(Chosen::new(place));
             }
-            #[cfg(mutant = "refused_ends_the_choice")]
-            return None;
+            mutant!("refused_ends_the_choice", return None);
         }
     }
 

@@ -450,8 +450,8 @@ impl RawLock {
             };
             let was_locked = match handed {
                 Some(handed) => {
-                    #[cfg(mutant = "owed_is_not_told")]
-                    let handed = handed && !chosen.place().value.is_owed.get();
+                    let handed =
+                        mutant!("owed_is_not_told", handed && !chosen.place().value.is_owed.get(), handed);
                     chosen.place().value.handed.set(handed);
                     handed
                 }
@@ -478,8 +478,7 @@ impl RawLock {
     fn hand_over(&self, to: *mut Context, stay: usize) -> bool {
         let was = self.change(|word| {
             let left = bits(word) & stay;
-            #[cfg(mutant = "handed_over_free")]
-            let left = left & !LOCKED;
+            let left = mutant!("handed_over_free", left & !LOCKED, left);
             match left & LOCKED {
                 0 => ptr::without_provenance_mut(left),
                 _ => with_bits(to, left),

@@ -192,8 +192,7 @@ impl Context {
         // SAFETY: by contract.
         unsafe { self.lead(ahead) };
         // A walk that ended here before has left what it knew.
-        #[cfg(not(mutant = "edge_completed_by_store"))]
-        self.edge.fetch_or(0, Ordering::AcqRel);
+        mutant!("edge_completed_by_store", (), self.edge.fetch_or(0, Ordering::AcqRel));
     }
 
     /// The edge from here, if the wait goes on and has been bound. `None` is certain: a wait that is bound later is bound by

@@ -169,8 +169,7 @@ impl WaitNode {
 
     /// Notes that it was taken out of its list before the end. Under the lock of the list.
     pub fn set_unlisted(&self) {
-        #[cfg(not(mutant = "declared_early_stays_listed"))]
-        self.released.store(false, Ordering::Relaxed);
+        mutant!("declared_early_stays_listed", (), self.released.store(false, Ordering::Relaxed));
     }
 
     /// Whether it was put into its list, and not taken out again before the end. By the record's owner, or by a thread to which the owner has

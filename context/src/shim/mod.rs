@@ -27,16 +27,22 @@ pub use crate::mutant;
 
 /// Plants a mistake that a model or scenario must catch: `mutant!(NAME, wrong, right)` is `right`, and `wrong` in the build
 /// in which `ci/mutants` tries NAME. `mutant!(NAME, wrong)` is nothing, or `wrong`, which mostly ends in a `return`.
+/// `mutant!(NAME, (), right)` is a line that the mistake leaves out; with a `mutant!(NAME, right)` elsewhere the mistake moves it.
 ///
 /// Both are compiled in every build, so a mistake cannot go stale unseen. The condition is a literal, and the compiler removes the
-/// branch not taken before it makes code of it. Where the mistake is that a line is missing or stands elsewhere, that line has a
-/// `cfg` instead.
+/// branch not taken before it makes code of it. Lines have a `cfg` instead where wrong and right do not compile together, because
+/// both move a value or declare a name, and where the mistake leaves out several lines.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! mutant {
+    ($name:literal, (), $right:expr $(,)?) => {
+        if !cfg!(mutant = $name) {
+            $right;
+        }
+    };
     ($name:literal, $wrong:expr $(,)?) => {
         if cfg!(mutant = $name) {
-            $wrong
+            $wrong;
         }
     };
     ($name:literal, $wrong:expr, $right:expr $(,)?) => {

@@ -40,6 +40,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
+use forebear_context::shim::mutant;
 
 use crate::state::biased::Biased;
 
@@ -361,17 +362,15 @@ impl<E: TimerEntry> Shards<E> {
     /// Takes out what is due at `now` in a shard, at most so many, in order, and has it done under the lock.
     pub fn fire(&self, shard: usize, now: Instant, most: usize, by: &mut impl Fire<E>) -> Fired<E> {
         let place = &self.shards[shard];
-        #[cfg(mutant = "fired_after_the_lock")]
-        {
+        mutant!("fired_after_the_lock", {
             let due = place.entries.visit(|entries| entries.filed.pop(now));
             forebear_context::shim::thread::yield_now();
             if due.and_then(|entry| by.fire(entry)).is_some() {
                 return Fired::Some;
             }
-        }
+        });
         let fired = place.entries.visit(|entries| self.fire_in(shard, entries, now, most, by));
-        #[cfg(mutant = "word_written_after_the_lock")]
-        place.word.store(NEVER, Ordering::Relaxed);
+        mutant!("word_written_after_the_lock", place.word.store(NEVER, Ordering::Relaxed));
         fired
     }
 
@@ -405,8 +404,11 @@ impl<E: TimerEntry> Shards<E> {
                 let soonest = if entries.filed.armed() == 0 { None } else { entries.filed.earliest() };
                 entries.soonest = soonest;
                 let word = soonest.map_or(NEVER, |at| self.nanos(at));
-                #[cfg(not(mutant = "word_written_after_the_lock"))]
-                self.shards[shard].word.store(word, Ordering::Relaxed);
+                mutant!(
+                    "word_written_after_the_lock",
+                    (),
+                    self.shards[shard].word.store(word, Ordering::Relaxed)
+                );
                 by.done();
                 return Fired::All;
             };
@@ -417,8 +419,7 @@ impl<E: TimerEntry> Shards<E> {
                 return Fired::But(entry);
             }
         }
-        #[cfg(mutant = "a_batch_is_taken_for_all")]
-        self.shards[shard].word.store(NEVER, Ordering::Relaxed);
+        mutant!("a_batch_is_taken_for_all", self.shards[shard].word.store(NEVER, Ordering::Relaxed));
         by.done();
         Fired::Some
     }

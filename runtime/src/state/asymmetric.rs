@@ -133,6 +133,7 @@ mod kind {
 #[cfg(any(loom, shuttle))]
 mod kind {
     use forebear_context::shim::atomic::{Ordering, fence};
+    use forebear_context::shim::mutant;
 
     /// Always.
     pub fn is_available() -> bool {
@@ -141,13 +142,11 @@ mod kind {
 
     /// A fence.
     pub fn light() {
-        #[cfg(not(mutant = "local_without_light_fence"))]
-        fence(Ordering::SeqCst);
+        mutant!("local_without_light_fence", (), fence(Ordering::SeqCst));
     }
 
     /// A fence.
     pub fn heavy() {
-        #[cfg(not(mutant = "revoked_without_heavy_fence"))]
-        fence(Ordering::SeqCst);
+        mutant!("revoked_without_heavy_fence", (), fence(Ordering::SeqCst));
     }
 }

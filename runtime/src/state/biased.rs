@@ -118,8 +118,7 @@ impl<T> Biased<T> {
         asymmetric::heavy();
         if !is_available() {
             *stayed = true;
-            #[cfg(not(mutant = "visitor_stays_and_leaves"))]
-            std::mem::forget(out);
+            mutant!("visitor_stays_and_leaves", (), std::mem::forget(out));
         }
         let mut looks = 0;
         while self.inside.load(Ordering::Acquire) && !cfg!(mutant = "visitor_goes_in_unlooked") {

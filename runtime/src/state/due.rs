@@ -99,14 +99,12 @@ impl Due {
             return false;
         }
         if runner_link {
-            #[cfg(not(mutant = "limited_ends_with_both_links"))]
-            word.release_link();
+            mutant!("limited_ends_with_both_links", (), word.release_link());
         }
         let ended = finish();
         if !ended {
             if runner_link {
-                #[cfg(not(mutant = "limited_is_armed_anew_without_a_link"))]
-                word.add_link();
+                mutant!("limited_is_armed_anew_without_a_link", (), word.add_link());
             }
             arm();
         }

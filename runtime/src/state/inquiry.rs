@@ -25,6 +25,7 @@ use std::mem;
 use std::sync::PoisonError;
 
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
+use forebear_context::shim::mutant;
 use forebear_context::shim::{Arc, Mutex, MutexGuard, thread};
 
 use crate::state::attention::{Attention, MESSAGE};
@@ -120,14 +121,12 @@ impl<A> Asked<A> {
 
     /// Asks the worker whose attention word this is. The caller wakes it afterwards.
     pub fn ask(&self, inquiry: &Arc<Inquiry<A>>, attention: &Attention) {
-        #[cfg(mutant = "asked_after_the_message")]
-        attention.insist(MESSAGE);
+        mutant!("asked_after_the_message", attention.insist(MESSAGE));
         let mut inquiries = self.lock();
         inquiries.push(inquiry.clone());
         self.any.store(true, Ordering::Release);
         drop(inquiries);
-        #[cfg(not(mutant = "asked_after_the_message"))]
-        attention.insist(MESSAGE);
+        mutant!("asked_after_the_message", (), attention.insist(MESSAGE));
     }
 
     /// Whether there are questions. By the worker, after it has taken the bit down.

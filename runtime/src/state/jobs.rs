@@ -196,8 +196,7 @@ impl Jobs {
     /// By the owner, once. If the answer is false it does not return before it was woken.
     #[inline(always)]
     pub unsafe fn close(&self, context: &Context, ticket: Ticket) -> bool {
-        #[cfg(not(mutant = "owner_counts_on"))]
-        self.stop_fast();
+        mutant!("owner_counts_on", (), self.stop_fast());
         // SAFETY: JC4: nobody reads it before the subtraction.
         self.waiter.with_mut(|waiter| unsafe { *waiter = Some((NonNull::from(context), ticket)) });
         // SAFETY: JC1.

@@ -95,8 +95,7 @@ impl<N: Notice> Listener<N> {
     /// LI1: the caller has taken the node out of the list, and says so once.
     pub unsafe fn delisted(this: &Arc<Listener<N>>) {
         // SAFETY: by contract: the count that `enlist` gave to the list.
-        #[cfg(not(mutant = "delisted_keeps_the_count"))]
-        drop(unsafe { Arc::from_raw(Arc::as_ptr(this)) });
+        mutant!("delisted_keeps_the_count", (), drop(unsafe { Arc::from_raw(Arc::as_ptr(this)) }));
     }
 
     /// Its owner has found the request terminal, so the finisher takes the node out. Returns when the finisher touches the request's list no more.

@@ -116,15 +116,13 @@ impl Open {
 
     /// Waits until the submitter has entered all nodes. By the claimer of the dependent; the submitter runs no user code meanwhile.
     pub fn await_set_up(&self) {
-        #[cfg(not(mutant = "declared_left_while_set_up"))]
-        self.spin_while(|bits| bits & SETTING_UP != 0);
+        mutant!("declared_left_while_set_up", (), self.spin_while(|bits| bits & SETTING_UP != 0));
     }
 
     /// Waits until everybody has made the last access to the edges. By the claimer of the dependent, after it has left all lists; the others run
     /// no user code meanwhile.
     pub fn await_none(&self) {
-        #[cfg(not(mutant = "declared_freed_while_open"))]
-        self.spin_while(|bits| bits != 0);
+        mutant!("declared_freed_while_open", (), self.spin_while(|bits| bits != 0));
     }
 
     fn spin_while(&self, goes_on: impl Fn(u32) -> bool) {
@@ -155,9 +153,7 @@ pub unsafe fn enter(open: &Open, word: &Word, waiters: &WaitQueue, node: &WaitNo
 
 /// Calls `leave` under the dependent's lock, if it is held: by a starter, for OE5.
 pub fn while_held(word: &Word, leave: impl FnOnce()) {
-    #[cfg(mutant = "declared_early_unlocked")]
-    return leave();
-    #[cfg(not(mutant = "declared_early_unlocked"))]
+    mutant!("declared_early_unlocked", return leave());
     if let Ok(bits) = word.lock() {
         if bits.life() == HELD {
             leave();

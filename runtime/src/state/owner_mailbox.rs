@@ -71,14 +71,12 @@ impl<N> OwnerMailbox<N> {
     /// Takes all messages; their links are the caller's (O1). By the owner.
     pub fn take(&self) -> Vec<N> {
         let mut contents = self.lock();
-        #[cfg(not(mutant = "mailbox_emptied_after_unlock"))]
-        self.any.store(false, Ordering::Relaxed);
+        mutant!("mailbox_emptied_after_unlock", (), self.any.store(false, Ordering::Relaxed));
         let taken = mem::take(&mut contents.messages);
-        #[cfg(mutant = "mailbox_emptied_after_unlock")]
-        {
+        mutant!("mailbox_emptied_after_unlock", {
             drop(contents);
             self.any.store(false, Ordering::Relaxed);
-        }
+        });
         taken
     }
 
@@ -91,8 +89,7 @@ impl<N> OwnerMailbox<N> {
             return Err(message);
         }
         let _ = is_foreign;
-        #[cfg(mutant = "nudged_before_it_is_sent")]
-        {
+        mutant!("nudged_before_it_is_sent", {
             let runs = contents.runs;
             drop(contents);
             if let Some(context) = runs {
@@ -100,7 +97,7 @@ impl<N> OwnerMailbox<N> {
                 unsafe { ForeignContext::nudge(context) };
             }
             contents = self.lock();
-        }
+        });
         contents.messages.push(message);
         self.any.store(true, Ordering::Relaxed);
         #[cfg(not(mutant = "nudged_before_it_is_sent"))]

@@ -43,6 +43,7 @@ use std::ptr;
 use std::sync::TryLockError;
 
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU8, Ordering};
+use forebear_context::shim::mutant;
 use forebear_context::shim::{Mutex, MutexGuard, hint, thread};
 
 use crate::state::asymmetric;
@@ -98,8 +99,7 @@ impl Placed {
     #[inline(always)]
     pub fn touch(&self, may: impl FnOnce() -> bool) -> bool {
         debug_assert_eq!(self.get(), HeaderPlace::Private, "P2");
-        #[cfg(not(mutant = "touched_untold"))]
-        self.set(HeaderPlace::Nowhere);
+        mutant!("touched_untold", (), self.set(HeaderPlace::Nowhere));
         asymmetric::light();
         if may() {
             return true;

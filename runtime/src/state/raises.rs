@@ -11,6 +11,7 @@
 use std::mem;
 use std::sync::PoisonError;
 
+use forebear_context::shim::mutant;
 use forebear_context::shim::{Mutex, MutexGuard};
 
 use crate::state::attention::{Attention, RAISED};
@@ -32,11 +33,9 @@ impl<T> Raises<T> {
 
     /// Leaves a raise with the worker of `attention`. The caller wakes it afterwards.
     pub fn leave(&self, attention: &Attention, raise: T) {
-        #[cfg(mutant = "raised_before_it_is_left")]
-        attention.raise(RAISED);
+        mutant!("raised_before_it_is_left", attention.raise(RAISED));
         self.lock().push(raise);
-        #[cfg(not(mutant = "raised_before_it_is_left"))]
-        attention.raise(RAISED);
+        mutant!("raised_before_it_is_left", (), attention.raise(RAISED));
     }
 
     /// Takes back the first that `is_it`. `None`: the worker, or the thread that closes the runtime, has it.
@@ -48,11 +47,9 @@ impl<T> Raises<T> {
 
     /// Takes all. By the worker of `attention`, or by the thread that closes the runtime.
     pub fn take(&self, attention: &Attention) -> Vec<T> {
-        #[cfg(not(mutant = "raises_cleared_late"))]
-        attention.clear(RAISED);
+        mutant!("raises_cleared_late", (), attention.clear(RAISED));
         let taken = mem::take(&mut *self.lock());
-        #[cfg(mutant = "raises_cleared_late")]
-        attention.clear(RAISED);
+        mutant!("raises_cleared_late", attention.clear(RAISED));
         taken
     }
 }

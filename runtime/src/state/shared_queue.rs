@@ -119,10 +119,7 @@ impl<E> SharedQueue<E> {
     /// and be asleep.
     pub fn push_stolen(&self, rest: impl IntoIterator<Item = (u64, NonNull<E>)>, signals: &Signals) {
         self.push_all(rest);
-        #[cfg(not(mutant = "stolen_unannounced"))]
-        signals.notify_any();
-        #[cfg(mutant = "stolen_unannounced")]
-        let _ = signals;
+        mutant!("stolen_unannounced", (), signals.notify_any());
     }
 
     /// Takes the best entry, if its key is at most `limit`: what the taker saw may have been taken meanwhile, and what is

@@ -40,6 +40,7 @@ use std::mem::MaybeUninit;
 
 use forebear_context::context::{Label, Ticket};
 use forebear_context::error::internal::drop_each;
+use forebear_context::shim::mutant;
 
 use super::error::{TryRecvError, TrySendError};
 use super::looks::{Looks, NOBODY};
@@ -218,8 +219,7 @@ impl<T, S: Store<T>> Channel<T, S> {
             }
             state.put(item, self.capacity, || NOBODY)
         });
-        #[cfg(mutant = "over_after_the_last")]
-        self.state.with_mut(|state| state.sending_is_over = true);
+        mutant!("over_after_the_last", self.state.with_mut(|state| state.sending_is_over = true));
         wake(put?);
         Ok(())
     }

@@ -52,6 +52,7 @@ use std::time::{Duration, Instant};
 
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::mutant;
 use forebear_context::shim::time;
 
 use super::{Next, Worker};
@@ -230,9 +231,7 @@ impl Worker {
             return None;
         }
         self.use_tick();
-        #[cfg(mutant = "held_without_a_tick")]
-        return None;
-        #[cfg(not(mutant = "held_without_a_tick"))]
+        mutant!("held_without_a_tick", return None);
         while let Some(header) = self.post.held.pop(NO_KEY) {
             // SAFETY: HO2.
             if self.claim(header, false) {
@@ -240,7 +239,6 @@ impl Worker {
                 return Some(self.begin(header));
             }
         }
-        #[cfg(not(mutant = "held_without_a_tick"))]
         None
     }
 

@@ -14,6 +14,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use forebear_context::shim::mutant;
 use forebear_context::shim::{Condvar, Mutex, MutexGuard};
 
 use super::NEVER;
@@ -98,11 +99,9 @@ impl Bed {
 
     /// The end. Idempotent.
     pub(super) fn close(&self) {
-        #[cfg(mutant = "closed_after_it_is_told")]
-        self.told.notify_one();
+        mutant!("closed_after_it_is_told", self.told.notify_one());
         self.lock().closed = true;
-        #[cfg(not(mutant = "closed_after_it_is_told"))]
-        self.told.notify_one();
+        mutant!("closed_after_it_is_told", (), self.told.notify_one());
     }
 
     fn lock(&self) -> MutexGuard<'_, SleepState> {

@@ -64,8 +64,7 @@ impl KeyGroup {
         if now <= seen || self.0.compare_exchange(seen, now, order, Ordering::Relaxed).is_err() {
             return;
         }
-        #[cfg(not(mutant = "mended_by_one_look"))]
-        self.look_again(now, least);
+        mutant!("mended_by_one_look", (), self.look_again(now, least));
     }
 
     /// Lowers it again to what came while it was raised.

@@ -129,8 +129,7 @@ impl<E: QueueEntry> Hinted<E> {
                 self.groups.remove(&hint.group);
             }
         }
-        #[cfg(not(mutant = "hint_of_what_is_taken_counts"))]
-        hint.number.store(GONE, Ordering::Relaxed);
+        mutant!("hint_of_what_is_taken_counts", (), hint.number.store(GONE, Ordering::Relaxed));
         Some(hint.group)
     }
 

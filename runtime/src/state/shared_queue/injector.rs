@@ -141,8 +141,7 @@ impl<E: QueueEntry> Injector<E> {
     fn sort_in_but(&self, ordered: &mut Ordered<E>, takes: impl FnMut(NonNull<E>) -> bool) {
         if self.has_mail() {
             // From the next step until the end of this one the entries stand nowhere that can be seen without the lock.
-            #[cfg(not(mutant = "sorting_hides_roots"))]
-            self.best.store(SORTING, Ordering::Release);
+            mutant!("sorting_hides_roots", (), self.best.store(SORTING, Ordering::Release));
             // Closing is under the lock, which is held.
             let head = mutant!(
                 "inbox_taken_in_two_steps",

@@ -106,8 +106,7 @@ impl Cancel {
 
     /// The same unless there is demand: by the list, or a lender.
     fn ask(bits: Bits, demand: Demand) -> (Bits, Cancel) {
-        #[cfg(mutant = "lender_is_no_demand")]
-        let bits = Bits(bits.0 & !LENT);
+        let bits = mutant!("lender_is_no_demand", Bits(bits.0 & !LENT), bits);
         if demand == Demand::Live || bits.has(LENT) {
             (Bits(bits.0 | VETOED), Cancel::Vetoed)
         } else {
@@ -331,8 +330,7 @@ impl Word {
     /// Closes it. True: it was marked within the region, so this delivers.
     pub fn unshield(&self, marked_before: bool) -> bool {
         let marked = Bits(self.0.fetch_and(!SHIELDED, Ordering::AcqRel)).has(MARKED);
-        #[cfg(mutant = "unshield_delivers_again")]
-        let marked_before = marked_before && !marked;
+        let marked_before = mutant!("unshield_delivers_again", marked_before && !marked, marked_before);
         marked && !marked_before
     }
 

@@ -24,8 +24,7 @@ use super::bits::*;
 /// error that means a cancellation (`of_cancel`).
 #[inline(always)]
 pub fn outcome(life: u64, of_cancel: bool, bits: Bits) -> u64 {
-    #[cfg(mutant = "mark_is_not_looked_at")]
-    let of_cancel = of_cancel && life != FAILED;
+    let of_cancel = mutant!("mark_is_not_looked_at", of_cancel && life != FAILED, of_cancel);
     match life {
         FINISHED | FAILED if bits.has(MARKED) && (of_cancel || life == FINISHED) => CANCELLED,
         life => life,
@@ -51,13 +50,14 @@ impl Word {
         let Some(first) = before(seen) else { return Err(seen) };
         loop {
             let busy = seen.0 & (LOCK | CALLBACKS);
-            #[cfg(mutant = "finish_ignores_lock")]
-            let busy = busy & !LOCK;
-            #[cfg(mutant = "finish_ignores_callbacks")]
-            let busy = busy & !CALLBACKS;
+            let busy = mutant!("finish_ignores_lock", busy & !LOCK, busy);
+            let busy = mutant!("finish_ignores_callbacks", busy & !CALLBACKS, busy);
             // Looks for callbacks once, and not again after it has called some.
-            #[cfg(mutant = "completing_looks_once")]
-            let busy = busy & if seen.life() == COMPLETING { LOCK } else { !0 };
+            let busy = mutant!(
+                "completing_looks_once",
+                busy & if seen.life() == COMPLETING { LOCK } else { !0 },
+                busy
+            );
             if busy != 0 {
                 if busy & CALLBACKS != 0 {
                     return Err(seen);

@@ -184,8 +184,7 @@ impl Word {
     pub fn claim_sole(&self, touch: impl FnOnce() -> bool) -> bool {
         // Acquire: an untyped handle that is gone by now did its last reads before this.
         let bits = self.load().0;
-        #[cfg(mutant = "sole_ignores_links")]
-        let bits = bits & (LINK - 1) | LINK;
+        let bits = mutant!("sole_ignores_links", bits & (LINK - 1) | LINK, bits);
         if bits != SPAWNED || !touch() {
             return false;
         }
@@ -199,8 +198,7 @@ impl Word {
     #[inline(always)]
     pub fn drop_sole(&self, seen: Bits, touch: impl FnOnce() -> bool) -> bool {
         let bits = seen.0;
-        #[cfg(mutant = "sole_drop_ignores_links")]
-        let bits = bits & (LINK - 1) | LINK;
+        let bits = mutant!("sole_drop_ignores_links", bits & (LINK - 1) | LINK, bits);
         if bits != SPAWNED || !touch() {
             return false;
         }
@@ -237,7 +235,6 @@ impl Word {
             return;
         });
         // Nothing would tell the shared queue from the private queue.
-        #[cfg(not(mutant = "publish_keeps_private"))]
-        self.0.fetch_and(!PRIVATE, Ordering::AcqRel);
+        mutant!("publish_keeps_private", (), self.0.fetch_and(!PRIVATE, Ordering::AcqRel));
     }
 }

@@ -201,8 +201,7 @@ impl Word {
         // Release: what was done before is seen by who publishes it.
         local.0.store(byte, mutant!("local_step_relaxed", Ordering::Relaxed, Ordering::Release));
         asymmetric::light();
-        #[cfg(mutant = "local_step_unchecked")]
-        return true;
+        mutant!("local_step_unchecked", return true);
         #[cfg(mutant = "local_step_after_giving_up")]
         if self.load().0 == NEW_LOCAL {
             return true;
@@ -211,11 +210,9 @@ impl Word {
         if self.load().0 == local_owner.birth() {
             return true;
         }
-        #[cfg(not(mutant = "local_step_unchecked"))]
         if self.load().0 == NEW_LOCAL && local_owner.birth() == NEW_LOCAL {
             return true;
         }
-        #[cfg(not(mutant = "local_step_unchecked"))]
         self.revoked_meanwhile(local, byte)
     }
 

@@ -13,6 +13,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use forebear_context::clock::deadline_after;
+use forebear_context::shim::mutant;
 use forebear_context::shim::thread::{Builder, JoinHandle, current};
 use forebear_context::shim::{Condvar, Mutex, MutexGuard, time};
 
@@ -145,12 +146,10 @@ impl SharedWatchdog {
 
     /// Has the thread stop, wherever it sleeps.
     fn ask(&self) {
-        #[cfg(mutant = "timer_stop_wakes_first")]
-        self.waker.iter().for_each(Waker::wake_by_ref);
+        mutant!("timer_stop_wakes_first", self.waker.iter().for_each(Waker::wake_by_ref));
         self.lock().stop = true;
         self.told.notify_all();
-        #[cfg(not(mutant = "timer_stop_wakes_first"))]
-        self.waker.iter().for_each(Waker::wake_by_ref);
+        mutant!("timer_stop_wakes_first", (), self.waker.iter().for_each(Waker::wake_by_ref));
     }
 
     /// Waits until a flag is set, for at most `time`; says whether it is.
