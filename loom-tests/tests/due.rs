@@ -39,7 +39,7 @@ impl Limited {
     /// Its time is there. What came of it, if the entry was still there, and whether nobody knows the request any more.
     fn time_comes(&self) -> (Option<Cancel>, bool) {
         let entry = self.container.lock().unwrap().take();
-        let came = entry.map(|_| self.due.comes(&self.word, || ()));
+        let came = entry.map(|_| self.due.fire(&self.word, || ()));
         (came, came.is_some() && self.word.release_link())
     }
 

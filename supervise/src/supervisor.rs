@@ -306,8 +306,9 @@ impl<S: State> Supervisor<S> {
             let written = closed.map(|kept| *lock(&self.kept_events) = kept);
             let place = lock(&session.0.place).take();
             if let Some(mut place) = place {
-                let told = if job.is_ok() && saved.is_ok() { place.tell(Phase::Stopped) } else { Ok(()) };
-                if let Err((path, error)) = told {
+                let published =
+                    if job.is_ok() && saved.is_ok() { place.tell(Phase::Stopped) } else { Ok(()) };
+                if let Err((path, error)) = published {
                     settings.warn(&format!("{}: the clean stop is not noted: {error}", path.display()));
                 }
             }

@@ -52,7 +52,7 @@ pub struct Barrier {
 struct Standing {
     queue: LockQueue,
     /// How many of this generation have come.
-    came: Cell<usize>,
+    arrived: Cell<usize>,
 }
 
 /// What a wait at a [`Barrier`] returns.
@@ -88,14 +88,14 @@ impl Barrier {
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new(parties: usize) -> Barrier {
-        let standing = Standing { queue: LockQueue::new(), came: Cell::new(0) };
+        let standing = Standing { queue: LockQueue::new(), arrived: Cell::new(0) };
         Barrier { parties, standing: Guarded::new(standing) }
     }
 
     /// A barrier for so many. At one for none, or for one, nobody waits.
     #[cfg(loom)]
     pub fn new(parties: usize) -> Barrier {
-        let standing = Standing { queue: LockQueue::new(), came: Cell::new(0) };
+        let standing = Standing { queue: LockQueue::new(), arrived: Cell::new(0) };
         Barrier { parties, standing: Guarded::new(standing) }
     }
 
@@ -166,13 +166,13 @@ impl Barrier {
 
 impl Arrival<'_> {
     /// Comes: has all go on if it is the last, and else calls `stand`, under the lock. Answers whether it is the last.
-    fn come(&self, stand: impl FnOnce(&Standing)) -> bool {
+    fn arrive(&self, stand: impl FnOnce(&Standing)) -> bool {
         let chosen = self.barrier.standing.with(|standing| {
-            if standing.came.get() + 1 < self.barrier.parties {
+            if standing.arrived.get() + 1 < self.barrier.parties {
                 stand(standing);
                 return None;
             }
-            mutant!("barrier_goes_on_counting", (), standing.came.set(0));
+            mutant!("barrier_goes_on_counting", (), standing.arrived.set(0));
             Some(everybody(&standing.queue))
         });
         self.is_last.set(chosen.is_some());
@@ -182,13 +182,13 @@ impl Arrival<'_> {
 
 impl QueuedWaiter<()> for Arrival<'_> {
     fn at_once(&self, (): &()) -> bool {
-        self.come(|_| ())
+        self.arrive(|_| ())
     }
 
     fn enter(&self, place: &Place) -> bool {
         // The last but one may have come since.
-        let is_last = self.come(|standing| {
-            standing.came.set(standing.came.get() + 1);
+        let is_last = self.arrive(|standing| {
+            standing.arrived.set(standing.arrived.get() + 1);
             // SAFETY: L1; L2: the place stays in its frame until it is out.
             unsafe { standing.queue.enter(place) };
         });
@@ -200,7 +200,7 @@ impl QueuedWaiter<()> for Arrival<'_> {
             // SAFETY: L1.
             let stood = unsafe { standing.queue.remove(place) };
             if stood {
-                standing.came.set(standing.came.get() - 1);
+                standing.arrived.set(standing.arrived.get() - 1);
             }
             mutant!("barrier_leaver_is_never_too_late", true, stood)
         })
@@ -209,7 +209,10 @@ impl QueuedWaiter<()> for Arrival<'_> {
 
 impl fmt::Debug for Barrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let came = self.standing.with(|standing| standing.came.get());
-        f.debug_struct("Barrier").field("parties", &self.parties).field("came", &came).finish_non_exhaustive()
+        let arrived = self.standing.with(|standing| standing.arrived.get());
+        f.debug_struct("Barrier")
+            .field("parties", &self.parties)
+            .field("came", &arrived)
+            .finish_non_exhaustive()
     }
 }

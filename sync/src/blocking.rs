@@ -83,8 +83,8 @@ pub fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Re
     let call = Arc::new(Call { slot: Mutex::new(None), done: Signal::new() });
     let other = Arc::clone(&call);
     blocking::unblock(move || {
-        let came = for_another(|| catch_unwind(AssertUnwindSafe(f)));
-        *other.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(came);
+        let outcome = for_another(|| catch_unwind(AssertUnwindSafe(f)));
+        *other.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         other.done.set();
         // The last count, if the caller was cancelled.
         drop_contained(other);
@@ -93,8 +93,8 @@ pub fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Re
     })
     .detach();
     call.done.wait(Reason::Blocking, "a blocking call", caller)?;
-    let came = call.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match came {
+    let outcome = call.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match outcome {
         Some(Ok(value)) => Ok(value),
         Some(Err(payload)) => resume_unwind(payload),
         None => unreachable!("it is there before it is said to be"),

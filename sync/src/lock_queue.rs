@@ -101,7 +101,7 @@ pub struct LockQueue<T = ()> {
     popping: Cell<bool>,
     behind: Cell<Behind>,
     /// How many waiters have entered so far; of equal keys the older goes first.
-    came: Cell<u64>,
+    arrivals: Cell<u64>,
     /// The number of arrivals at which the heap that is popped from is closed.
     closes_at: Cell<u64>,
     len: Cell<usize>,
@@ -117,7 +117,7 @@ impl<T> LockQueue<T> {
             heaps: [Heap::new(), Heap::new()],
             popping: Cell::new(false),
             behind: Cell::new(Behind::Others),
-            came: Cell::new(0),
+            arrivals: Cell::new(0),
             closes_at: Cell::new(0),
             len: Cell::new(0),
             place: Cell::new(0),
@@ -146,16 +146,16 @@ impl<T> LockQueue<T> {
     ///
     /// L1, L2; the place is in no queue.
     pub unsafe fn enter(&self, place: &Place<T>) {
-        let came = self.came.get();
-        self.came.set(came + 1);
-        place.links.key.set((place.links.key.get().0, came + 1));
+        let arrivals = self.arrivals.get();
+        self.arrivals.set(arrivals + 1);
+        place.links.key.set((place.links.key.get().0, arrivals + 1));
         let popped = self.popping.get();
         // SAFETY: L1 by contract, for all that is read; L2 and a place in no queue, for what puts it in.
         unsafe {
             if self.is_empty() {
-                self.closes_at.set(came + NEWCOMERS);
+                self.closes_at.set(arrivals + NEWCOMERS);
                 self.put_first(place, popped);
-            } else if self.is_closed_at(came) {
+            } else if self.is_closed_at(arrivals) {
                 if !self.heap(popped).is_last(place.key()) {
                     self.came_behind();
                 }
@@ -257,18 +257,18 @@ impl<T> LockQueue<T> {
     }
 
     #[inline]
-    fn is_closed_at(&self, came: u64) -> bool {
-        came >= self.closes_at.get()
+    fn is_closed_at(&self, arrivals: u64) -> bool {
+        arrivals >= self.closes_at.get()
     }
 
     /// Whether the heap that is popped from is closed: no more newcomers may enter it.
     pub(crate) fn is_closed(&self) -> bool {
-        !self.is_empty() && self.is_closed_at(self.came.get())
+        !self.is_empty() && self.is_closed_at(self.arrivals.get())
     }
 
     /// Counts a newcomer that is served without a place here, before all waiters in the queue.
     pub(crate) fn count_passing(&self) {
-        self.came.set(self.came.get() + 1);
+        self.arrivals.set(self.arrivals.get() + 1);
     }
 
     #[inline(always)]
@@ -288,7 +288,7 @@ impl<T> LockQueue<T> {
     #[inline(never)]
     fn swap(&self, popped: bool) -> &Heap<Place<T>> {
         self.popping.set(!popped);
-        self.closes_at.set(self.came.get() + NEWCOMERS);
+        self.closes_at.set(self.arrivals.get() + NEWCOMERS);
         self.behind.set(Behind::Others);
         self.heap(!popped)
     }

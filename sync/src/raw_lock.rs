@@ -319,7 +319,7 @@ impl RawLock {
     }
 
     /// A woken waiter arrives: takes the lock for `me` if it is free.
-    fn come(&self, me: *mut Context) -> bool {
+    fn take_as_woken(&self, me: *mut Context) -> bool {
         let was = self.change(|word| match bits(word) & (LOCKED | RESERVED) {
             0 => with_bits(me, LOCKED | mutant!("taker_leaves_its_mark", bits(word), bits(word) & PARKED)),
             _ => mutant!("loser_leaves_its_mark", word, word.map_addr(|at| at & !COMING)),

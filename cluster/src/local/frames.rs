@@ -35,7 +35,7 @@ pub(crate) struct Welcome {
 
 /// From the coordinator to a worker, after the welcome.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum ToWorker {
     Order(Order),
     /// There are no more orders, since the coordinator wants so. If they end without this, the coordinator is dead.
     Leave,
@@ -194,7 +194,7 @@ mod tests {
             let ran = Duration::from_micros(5);
             FORM.encode(&Said::Report(Report::Answer { task: TaskId(1), attempt: 1, answer, ran })).unwrap()
         };
-        let told = |order| FORM.encode(&Told::Order(order)).unwrap();
+        let message = |order| FORM.encode(&ToWorker::Order(order)).unwrap();
         let resource = Resource { job: 1, id: ResourceId(2), name: "it".into(), args: Arc::from([0]) };
         let failed = FailureKind::Error { message: "no".into(), causes: vec!["so".into()], typed: None };
         let welcome = Welcome {
@@ -207,11 +207,11 @@ mod tests {
         };
         let samples = [
             FORM.encode(&welcome).unwrap(),
-            told(Order::Run { envelope: envelope(), attempt: 2 }),
-            told(Order::Make(resource)),
-            told(Order::Begin),
-            FORM.encode(&Told::Leave).unwrap(),
-            told(Order::Dump { inquiry: 3 }),
+            message(Order::Run { envelope: envelope(), attempt: 2 }),
+            message(Order::Make(resource)),
+            message(Order::Begin),
+            FORM.encode(&ToWorker::Leave).unwrap(),
+            message(Order::Dump { inquiry: 3 }),
             FORM.encode(&Said::Report(Report::Dump { inquiry: 3, text: "it waits".into() })).unwrap(),
             answer(Answer::Done(Arc::from([1; 40]))),
             answer(Answer::Stored { object: ObjectId::result(1, TaskId(2), 3), bytes: 1 << 30 }),
@@ -219,7 +219,7 @@ mod tests {
             FORM.encode(&Said::Refused { why: "it has other tasks".into() }).unwrap(),
             FORM.encode(&Said::Warns { text: "it has no timers".into() }).unwrap(),
         ];
-        let decoders = [("Welcome", of::<Welcome>()), ("Told", of::<Told>()), ("Said", of::<Said>())];
+        let decoders = [("Welcome", of::<Welcome>()), ("ToWorker", of::<ToWorker>()), ("Said", of::<Said>())];
         fuzz(&decoders, &samples);
     }
 }

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fstat;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
-use super::frames::{Inlet, Said, Told, Welcome};
+use super::frames::{Inlet, Said, ToWorker, Welcome};
 use super::outlet::Outlet;
 use super::restart::restart;
 use super::{Cluster, MARK, lock};
@@ -245,7 +245,7 @@ impl Port for Process {
             }
             _ => {}
         }
-        self.orders.put(&Told::Order(order));
+        self.orders.put(&ToWorker::Order(order));
         if wakes {
             self.orders.wake();
         }
@@ -268,7 +268,7 @@ impl Process {
         let served = self
             .orders
             .serve(|| self.patience())
-            .and_then(|()| self.orders.send_last(&Told::Leave, || self.patience()));
+            .and_then(|()| self.orders.send_last(&ToWorker::Leave, || self.patience()));
         if let Err(None) = served {
             return self.kill();
         }

@@ -37,7 +37,7 @@ use signal_hook::iterator::Signals;
 
 use super::MARK;
 use super::files::Files;
-use super::frames::{Inlet, Said, Told, Welcome};
+use super::frames::{Inlet, Said, ToWorker, Welcome};
 use super::outlet::Outlet;
 use crate::engine::{Report, difference};
 use crate::task::Tasks;
@@ -129,8 +129,8 @@ fn follow(tasks: Tasks) -> io::Result<()> {
         .with_store(store.clone(), welcome.cache);
     let mut batch = Vec::new();
     let left_alone = loop {
-        let told = orders.receive::<Told>();
-        if let Ok(Some(Told::Order(order))) = told {
+        let message = orders.receive::<ToWorker>();
+        if let Ok(Some(ToWorker::Order(order))) = message {
             batch.push(order);
             if !orders.has_frame() {
                 node.orders(mem::take(&mut batch));
@@ -138,7 +138,7 @@ fn follow(tasks: Tasks) -> io::Result<()> {
             continue;
         }
         node.orders(mem::take(&mut batch));
-        match told {
+        match message {
             Ok(Some(_)) => break false,
             Ok(None) => break true,
             // It has died before it has read all that it was told.

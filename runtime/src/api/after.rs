@@ -222,7 +222,8 @@ impl<N: Nodes> Edges<N> {
             // SAFETY: it is being ended by the caller.
             let h = unsafe { dependent.cast::<Header>().as_ref() };
             // SAFETY: AF3; the node is listed; the dependent is claimed, and set up.
-            let Some((came, last)) = (unsafe { cancel::leave_declared(target, node, open, Some(h)) }) else {
+            let Some((answer, last)) = (unsafe { cancel::leave_declared(target, node, open, Some(h)) })
+            else {
                 continue;
             };
             if last {
@@ -232,7 +233,7 @@ impl<N: Nodes> Edges<N> {
             // SAFETY: U2: AF3.
             unsafe { urgency::leave(here, target, h.urgency()) };
             // SAFETY: AF3.
-            unsafe { marked.add(target, came) };
+            unsafe { marked.add(target, answer) };
         }
         open.await_none();
         marked.carry_out();

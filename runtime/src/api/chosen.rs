@@ -34,7 +34,7 @@ use crate::shared::{OfRuntime, parked};
 pub struct RequestArm<H, A> {
     handle: H,
     header: NonNull<Header>,
-    told: fn(H) -> Result<A, WaitError>,
+    outcome_of: fn(H) -> Result<A, WaitError>,
     node: MaybeUninit<WaitNode>,
     listed: bool,
     approach: Approach,
@@ -44,9 +44,21 @@ pub struct RequestArm<H, A> {
 
 impl<H: Copy, A> RequestArm<H, A> {
     /// For a handle, which has a count of the header.
-    fn new(handle: H, header: NonNull<Header>, told: fn(H) -> Result<A, WaitError>) -> RequestArm<H, A> {
+    fn new(
+        handle: H,
+        header: NonNull<Header>,
+        outcome_of: fn(H) -> Result<A, WaitError>,
+    ) -> RequestArm<H, A> {
         let node = MaybeUninit::uninit();
-        RequestArm { handle, header, told, node, listed: false, approach: Approach::default(), refused: None }
+        RequestArm {
+            handle,
+            header,
+            outcome_of,
+            node,
+            listed: false,
+            approach: Approach::default(),
+            refused: None,
+        }
     }
 }
 
@@ -138,10 +150,10 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
         let node = unsafe { self.node.assume_init_ref() };
         // SAFETY: its wait is over, and this is the handle's count.
         let goes_on = match unsafe { cancel::withdraw(header, node, asks) } {
-            Ok(came) => {
+            Ok(answer) => {
                 // Other arms have yet to leave.
                 // SAFETY: the handle's count; the answer is fresh.
-                unsafe { cancel::carry_out_later(header, came) };
+                unsafe { cancel::carry_out_later(header, answer) };
                 true
             }
             Err(()) => {
@@ -172,7 +184,7 @@ impl<H: Copy, A> Output for RequestArm<H, A> {
     fn output(&mut self) -> Self::Output {
         match self.refused.take() {
             Some(error) => Err(error),
-            None => (self.told)(self.handle),
+            None => (self.outcome_of)(self.handle),
         }
     }
 }

@@ -102,7 +102,7 @@ struct SetEntry<T> {
     request: Request<T>,
     registration: Registration<Member>,
     /// Its place has been told to the core by other than its listener.
-    told: bool,
+    reported: bool,
 }
 
 impl<T> RequestSet<T> {
@@ -156,8 +156,8 @@ impl<T> RequestSet<T> {
         self.len += 1;
         let slot = self.free;
         let place = SetPlace { slot, number };
-        let mut entry = SetEntry { number, request, registration: Registration::default(), told: false };
-        entry.told = !self.enter(&mut entry, place);
+        let mut entry = SetEntry { number, request, registration: Registration::default(), reported: false };
+        entry.reported = !self.enter(&mut entry, place);
         match self.slots.get_mut(slot) {
             Some(free) => {
                 let SetSlot::Free(next) = *free else { unreachable!("the slot is free") };
@@ -178,8 +178,9 @@ impl<T> RequestSet<T> {
         let notice = || Member { core: Arc::clone(core), place, failures: false };
         let header = entry.request.header_ptr();
         // SAFETY: RG1: the handle.
-        let came = foreign::fiber().map(|fiber| unsafe { entry.registration.enter(fiber, header, notice) });
-        match came {
+        let entered =
+            foreign::fiber().map(|fiber| unsafe { entry.registration.enter(fiber, header, notice) });
+        match entered {
             Some(RegisterResult::Entered(shared, _) | RegisterResult::Stands(shared)) => {
                 self.of.note(shared);
                 true

@@ -62,9 +62,9 @@ pub(crate) unsafe fn leave(header: NonNull<Header>, node: &WaitNode, asks: bool)
     // SAFETY: by contract.
     let left = unsafe { withdraw(header, node, asks) };
     match left {
-        Ok(came) => {
+        Ok(answer) => {
             // SAFETY: by contract, and by the answer.
-            unsafe { carry_out(header, came) };
+            unsafe { carry_out(header, answer) };
             Ok(())
         }
         Err(()) => {

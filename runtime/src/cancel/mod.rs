@@ -63,8 +63,8 @@ use self::demand::{demand, list_demand, wants};
 pub(crate) use self::leaving::{asks, leave, leave_declared, mark_for_waiter, withdraw};
 pub(crate) use self::reach::{ends_with, is_told_of};
 pub(crate) use self::refusal::{
-    concerns, concerns_worker, is_cancelled, is_cancelled_here, is_outlasted, looks, read_messages, refuses,
-    refuses_here,
+    concerns, concerns_worker, is_cancelled, is_cancelled_by_messages, is_cancelled_here, is_outlasted,
+    read_messages, refuses, refuses_here,
 };
 use self::spread::Spread;
 pub(crate) use self::sweep::{
@@ -102,9 +102,9 @@ pub enum Cancellation {
 pub(crate) unsafe fn cancel(header: NonNull<Header>) -> Cancellation {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    let came = h.word().cancel(|| demand(h));
+    let answer = h.word().cancel(|| demand(h));
     // SAFETY: by contract, and by the answer.
-    unsafe { carry_out(header, came) }
+    unsafe { carry_out(header, answer) }
 }
 
 /// Cancels the request, whatever demand it has.
@@ -117,18 +117,18 @@ pub(crate) unsafe fn abort(header: NonNull<Header>, reason: CancelReason) -> Can
     let h = unsafe { header.as_ref() };
     // Before the lock is taken: no allocation under it.
     let side = h.side_or_new();
-    let came = h.word().abort(|| side.reason.set(Some(reason)));
+    let answer = h.word().abort(|| side.reason.set(Some(reason)));
     // SAFETY: by contract, and by the answer.
-    unsafe { carry_out(header, came) }
+    unsafe { carry_out(header, answer) }
 }
 
 /// Carries out what a transition of the word has left to its caller.
 ///
 /// # Safety
 ///
-/// `came` is the answer of a transition that the caller has just made; the caller has a count of the request.
-pub(crate) unsafe fn carry_out(header: NonNull<Header>, came: Cancel) -> Cancellation {
-    match came {
+/// `answer` is the answer of a transition that the caller has just made; the caller has a count of the request.
+pub(crate) unsafe fn carry_out(header: NonNull<Header>, answer: Cancel) -> Cancellation {
+    match answer {
         Cancel::Ended => {
             // SAFETY: claimed by the caller, with the runner's link. What may borrow is not put off.
             unsafe {
@@ -159,12 +159,12 @@ pub(crate) unsafe fn carry_out(header: NonNull<Header>, came: Cancel) -> Cancell
 /// # Safety
 ///
 /// As [`carry_out`].
-pub(crate) unsafe fn carry_out_later(header: NonNull<Header>, came: Cancel) {
+pub(crate) unsafe fn carry_out_later(header: NonNull<Header>, answer: Cancel) {
     // SAFETY: by contract: an unstarted request was claimed with the runner's link, and of any other the caller has a count.
     unsafe {
-        match came {
+        match answer {
             Cancel::Ended => leave_end(header),
-            came => _ = carry_out(header, came),
+            answer => _ = carry_out(header, answer),
         }
     }
 }
@@ -195,7 +195,7 @@ pub(crate) unsafe fn limit_comes(header: NonNull<Header>) {
     let h = unsafe { header.as_ref() };
     let Some(due) = h.due() else { return };
     let side = h.side_or_new();
-    match due.comes(h.word(), || side.reason.set(Some(CancelReason::Deadline))) {
+    match due.fire(h.word(), || side.reason.set(Some(CancelReason::Deadline))) {
         Cancel::Ended => {
             // SAFETY: claimed here, with the runner's link.
             unsafe { leave_end(header) }
@@ -256,9 +256,9 @@ pub(crate) fn reason(h: &Header) -> CancelReason {
 /// As [`cancel`].
 pub(crate) unsafe fn cancel_orphan(header: NonNull<Header>) {
     // SAFETY: by contract.
-    let came = mark_orphan(unsafe { header.as_ref() });
+    let answer = mark_orphan(unsafe { header.as_ref() });
     // SAFETY: by contract, and by the answer.
-    unsafe { carry_out(header, came) };
+    unsafe { carry_out(header, answer) };
 }
 
 /// The mark of [`cancel_orphan`]. The caller carries out the rest.
@@ -273,9 +273,9 @@ fn mark_orphan(h: &Header) -> Cancel {
 /// As [`cancel`].
 unsafe fn cancel_for_ancestor(header: NonNull<Header>, wants: impl Fn(&Header, &Header) -> bool) {
     // SAFETY: by contract.
-    let came = mark_for_ancestor(unsafe { header.as_ref() }, wants);
+    let answer = mark_for_ancestor(unsafe { header.as_ref() }, wants);
     // SAFETY: by contract, and by the answer.
-    unsafe { carry_out(header, came) };
+    unsafe { carry_out(header, answer) };
 }
 
 fn mark_for_ancestor(h: &Header, wants: impl Fn(&Header, &Header) -> bool) -> Cancel {
@@ -345,7 +345,7 @@ pub(crate) fn close_owner_mailbox(arena: &Arena) {
         match message {
             Message::End(header) => ended.push(header),
             // SAFETY: O1.
-            told => unsafe { arena::release(told.header()) },
+            message => unsafe { arena::release(message.header()) },
         }
     }
     // SAFETY: O1: a message owns the request that it asks to end.

@@ -9,7 +9,7 @@
 //! | [`concerns_worker`] | the same of any fiber of the worker | the worker | its attention | |
 //! | [`refuses`] | is a wait or yield on this fiber refused? | the fiber's thread | [`concerns`] | reads the messages, then as `is_cancelled_here`; no during an unwind |
 //! | [`refuses_here`] | the same, where `concerns` has said yes | the thread | | as `refuses` |
-//! | [`looks`] | is the request on top cancelled? | the fiber's thread | | reads the messages, then as `is_cancelled_here` |
+//! | [`is_cancelled_by_messages`] | is the request on top cancelled? | the fiber's thread | | reads the messages, then as `is_cancelled_here` |
 //! | [`is_cancelled_here`] | is it, by what this thread knows? | the fiber's thread | its word | an arm: its maker's word, too |
 //! | [`is_cancelled`] | is this request? | any thread that has a count of it | its word | an arm: its maker's word, too |
 //! | [`is_orphaned_by_cancel`](super::is_orphaned_by_cancel) | has a cancel of an ancestor reached it, which is to be submitted or started? | its owner | its parent's word | walks along the ancestors |
@@ -74,7 +74,7 @@ pub(crate) fn concerns_worker(attention: &Attention) -> bool {
 /// Reads the messages, and then whether the request on top is cancelled.
 #[cold]
 #[inline(never)]
-pub(crate) fn looks(fiber: &Fiber) -> bool {
+pub(crate) fn is_cancelled_by_messages(fiber: &Fiber) -> bool {
     read_messages(fiber);
     is_cancelled_here(fiber)
 }

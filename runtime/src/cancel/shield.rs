@@ -34,7 +34,9 @@ use crate::state::word::SHIELDED;
 pub fn is_cancelled() -> bool {
     // An arm that was taken elsewhere has its maker's word, whose mark may not have come to this worker yet.
     let arm = |fiber: &Fiber| fiber.request().is_some_and(|top| top.is(ARM));
-    fiber::get().is_some_and(|fiber| (cancel::concerns(fiber) || arm(fiber)) && cancel::looks(fiber))
+    fiber::get().is_some_and(|fiber| {
+        (cancel::concerns(fiber) || arm(fiber)) && cancel::is_cancelled_by_messages(fiber)
+    })
 }
 
 /// [`Cancelled`] if the current request has been cancelled, to be handed on with `?`. A cancellation point; does not

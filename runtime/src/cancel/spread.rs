@@ -161,11 +161,11 @@ impl<'a> Spread<'a> {
 
     fn go_down(&mut self, first: Next) {
         let mut next = Some(first);
-        while let Some((header, told)) = next {
+        while let Some((header, reason)) = next {
             // SAFETY: the caller's count, or it is in a list of this thread's, from which only this thread removes it.
             let h = unsafe { header.as_ref() };
             if h.word().load().is_terminal() || h.came_late() || self.deliver(h) {
-                self.children_of((header, told));
+                self.children_of((header, reason));
             }
             next = self.work.pop();
             self.look_ahead();
@@ -231,13 +231,13 @@ impl<'a> Spread<'a> {
                 let asks = asks(Some(h), above);
                 let own = above.parent().is_some_and(|parent| ptr::eq(parent.identity(), h.identity()));
                 let side = (asks && own).then(|| above.side_or_new());
-                let came = above.word().lender_cancelled(asks, || {
+                let answer = above.word().lender_cancelled(asks, || {
                     if let Some(side) = side.filter(|side| side.reason.get().is_none()) {
                         side.reason.set(Some(reason_for_children(h)));
                     }
                     list_demand(above, wants)
                 });
-                self.follow(above, came);
+                self.follow(above, answer);
                 return;
             }
             above = below;
@@ -249,13 +249,13 @@ impl<'a> Spread<'a> {
         self.children_of((header, None));
     }
 
-    fn children_of(&mut self, (header, told): Next) {
+    fn children_of(&mut self, (header, reason): Next) {
         // SAFETY: as in `from`.
         let parent = unsafe { header.as_ref() };
         if !parent.has_children() {
             return;
         }
-        self.look_below(parent, told);
+        self.look_below(parent, reason);
         if self.worker.is_some() {
             self.private(parent);
         }
@@ -311,7 +311,7 @@ impl<'a> Spread<'a> {
             }
             match worker.cancel_listed(child, || self.ask_private(child)) {
                 Cancel::Ended => self.ended.push(NonNull::from(child)),
-                came => self.follow(child, came),
+                answer => self.follow(child, answer),
             }
         }
     }
@@ -321,9 +321,9 @@ impl<'a> Spread<'a> {
     fn ask_private(&self, child: &Header) -> Cancel {
         let reason = self.reason_told();
         if reason == CancelReason::Parent
-            && let Some(came) = child.word().cancel_private_inherited()
+            && let Some(answer) = child.word().cancel_private_inherited()
         {
-            return came;
+            return answer;
         }
         self.ask_private_by_name(child, reason)
     }
@@ -341,16 +341,16 @@ impl<'a> Spread<'a> {
                 side.reason.set(Some(reason));
             }
         };
-        let came = child.word().cancel_private(|| {
+        let answer = child.word().cancel_private(|| {
             note();
             // In a runtime that is shut down no waiter counts.
             if self.is_shut() { Demand::Nobody } else { demand(child) }
         });
-        if came == Cancel::Ended {
+        if answer == Cancel::Ended {
             // The exchange may not have stored the reason: only the scope knows of a job whose handle was dropped.
             note();
         }
-        came
+        answer
     }
 
     /// Asks one child that other threads may know of.
@@ -361,8 +361,8 @@ impl<'a> Spread<'a> {
         if !self.of_scope.is_null() {
             if let Some(reason) = self.reason.filter(|_| ptr::eq(child.scope.get(), self.of_scope)) {
                 let side = child.side_or_new();
-                let came = child.word().abort(|| side.reason.set(Some(reason)));
-                self.follow(child, came);
+                let answer = child.word().abort(|| side.reason.set(Some(reason)));
+                self.follow(child, answer);
             }
             return;
         }
@@ -382,13 +382,13 @@ impl<'a> Spread<'a> {
         }
         let reason = self.reason_told();
         if reason == CancelReason::Parent
-            && let Some(came) = child.word().cancel_inherited()
+            && let Some(answer) = child.word().cancel_inherited()
         {
-            self.follow(child, came);
+            self.follow(child, answer);
             return;
         }
         let side = child.side_or_new();
-        let came = if self.is_shut() {
+        let answer = if self.is_shut() {
             child.word().abort(|| side.reason.set(Some(reason)))
         } else {
             child.word().cancel_locked(|| {
@@ -396,13 +396,13 @@ impl<'a> Spread<'a> {
                 demand(child)
             })
         };
-        self.follow(child, came);
+        self.follow(child, answer);
     }
 
-    /// Prepares the reason for the children of `parent`, which are asked next. `told` is the reason that `parent` got from its own parent.
-    fn look_below(&mut self, parent: &Header, told: Option<CancelReason>) {
+    /// Prepares the reason for the children of `parent`, which are asked next. `reason` is the reason that `parent` got from its own parent.
+    fn look_below(&mut self, parent: &Header, reason: Option<CancelReason>) {
         if self.reason.is_none() {
-            let passed_on = told.filter(|_| parent.identity().is_passed());
+            let passed_on = reason.filter(|_| parent.identity().is_passed());
             self.below = Some(passed_on.unwrap_or_else(|| reason_for_children(parent)));
         }
     }
@@ -419,8 +419,8 @@ impl<'a> Spread<'a> {
     }
 
     /// Carries out what the answer of a child's word asks for.
-    pub(super) fn follow(&mut self, child: &Header, came: Cancel) {
-        match came {
+    pub(super) fn follow(&mut self, child: &Header, answer: Cancel) {
+        match answer {
             Cancel::Ended => self.ended.push(NonNull::from(child)),
             Cancel::Marked => self.go_on(child),
             // The child is over, perhaps before its children are.

@@ -201,7 +201,7 @@ impl Spread<'_> {
                 note();
                 self.ended.push(NonNull::from(listed));
             }
-            came => self.follow(listed, came),
+            answer => self.follow(listed, answer),
         }
     }
 
@@ -210,18 +210,18 @@ impl Spread<'_> {
         // SAFETY: E1.
         let h = unsafe { entry.as_ref() };
         self.held.push(entry);
-        let came = mark(h);
-        self.follow(h, came);
+        let answer = mark(h);
+        self.follow(h, answer);
     }
 
     /// Aborts one that is after another which runs here.
     fn refuse_dependent(&mut self, dependent: AnyRequest) {
         // SAFETY: the handle's link.
-        let came = mark(unsafe { dependent.raw().as_ref() });
+        let answer = mark(unsafe { dependent.raw().as_ref() });
         let header = dependent.into_raw();
         self.held.push(header);
         // SAFETY: held by that link.
-        self.follow(unsafe { header.as_ref() }, came);
+        self.follow(unsafe { header.as_ref() }, answer);
     }
 
     /// Aborts what stands on one stack.
@@ -231,8 +231,8 @@ impl Spread<'_> {
             // An arm goes with its maker, and what belongs to another runtime is none of this one's business.
             let ours = ptr::eq(frame.ran_on.load(Ordering::Relaxed), self.arena);
             if ours && !frame.is(ARM) && !is_sheltered(frame) {
-                let came = mark(frame);
-                self.follow(frame, came);
+                let answer = mark(frame);
+                self.follow(frame, answer);
                 // It may not end for long; what is after it ends now.
                 for dependent in dependents::dependents(frame) {
                     // SAFETY: the handle's link.

@@ -80,15 +80,15 @@ impl Marked {
     pub(crate) fn abort(&mut self, request: AnyRequest, reason: CancelReason) {
         // Before the lock is taken: no allocation under it.
         let side = request.header().side_or_new();
-        let came = request.header().word().abort(|| side.reason.set(Some(reason)));
-        self.push(request, came);
+        let answer = request.header().word().abort(|| side.reason.set(Some(reason)));
+        self.push(request, answer);
     }
 
     /// Asks a request to be cancelled, as by [`cancel`](super::cancel). Runs no user code.
     pub(crate) fn cancel(&mut self, request: AnyRequest) {
         let h = request.header();
-        let came = h.word().cancel(|| demand(h));
-        self.push(request, came);
+        let answer = h.word().cancel(|| demand(h));
+        self.push(request, answer);
     }
 
     /// Marks a request as [`cancel_orphan`](super::cancel_orphan). Runs no user code.
@@ -116,33 +116,33 @@ impl Marked {
     /// # Safety
     ///
     /// The caller has a count of the request.
-    pub(crate) unsafe fn add(&mut self, header: NonNull<Header>, came: Cancel) {
-        if matches!(came, Cancel::Ended | Cancel::Marked) {
+    pub(crate) unsafe fn add(&mut self, header: NonNull<Header>, answer: Cancel) {
+        if matches!(answer, Cancel::Ended | Cancel::Marked) {
             // SAFETY: by contract.
-            self.0.push((unsafe { AnyRequest::linked(header) }, came));
+            self.0.push((unsafe { AnyRequest::linked(header) }, answer));
         }
     }
 
-    fn push(&mut self, request: AnyRequest, came: Cancel) {
+    fn push(&mut self, request: AnyRequest, answer: Cancel) {
         // SAFETY: the handle's link; the answer is fresh.
         #[cfg(mutant = "ended_as_marked")]
-        let came = unsafe {
-            carry_out(request.raw(), came);
+        let answer = unsafe {
+            carry_out(request.raw(), answer);
             Cancel::Unasked
         };
-        if matches!(came, Cancel::Ended | Cancel::Marked) {
-            self.0.push((request, came));
+        if matches!(answer, Cancel::Ended | Cancel::Marked) {
+            self.0.push((request, answer));
         }
     }
 
     /// Delivers the marks of those that have started, and then ends the others.
     pub(crate) fn carry_out(self) {
         let mut ended = Vec::new();
-        for (request, came) in &self.0 {
-            match came {
+        for (request, answer) in &self.0 {
+            match answer {
                 Cancel::Ended => ended.push(request.raw()),
                 // SAFETY: the handle's link; by `push`, the answer is fresh, and nobody else's.
-                came => _ = unsafe { carry_out(request.raw(), *came) },
+                answer => _ = unsafe { carry_out(request.raw(), *answer) },
             }
         }
         // SAFETY: claimed by the marks, with the runners' links.

@@ -281,7 +281,7 @@ fn ahead(waiter: &Fiber, target: &Header) -> Option<Ahead> {
     Some(Ahead::Stack { context, foreign: arena.is_foreign() || !is_own(arena) })
 }
 
-/// Binds the wait. `told` is called with the waits of the cycle that it closes, if it does, its own first.
+/// Binds the wait. `report` is called with the waits of the cycle that it closes, if it does, its own first.
 ///
 /// # Safety
 ///
@@ -290,10 +290,10 @@ unsafe fn bind_to<R>(
     fiber: &Fiber,
     ticket: Ticket,
     goes_unseen: bool,
-    told: impl Fn(Vec<Held<'_>>) -> Option<R>,
+    report: impl Fn(Vec<Held<'_>>) -> Option<R>,
 ) -> Option<R> {
     // SAFETY: by contract.
-    unsafe { bind_within(&mut ReadableStacks::by(fiber.worker_record()), fiber, ticket, goes_unseen, told) }
+    unsafe { bind_within(&mut ReadableStacks::by(fiber.worker_record()), fiber, ticket, goes_unseen, report) }
 }
 
 /// # Safety
@@ -304,7 +304,7 @@ unsafe fn bind_within<R>(
     fiber: &Fiber,
     ticket: Ticket,
     goes_unseen: bool,
-    told: impl Fn(Vec<Held<'_>>) -> Option<R>,
+    report: impl Fn(Vec<Held<'_>>) -> Option<R>,
 ) -> Option<R> {
     let context = fiber.context();
     let start = NonNull::from(context);
@@ -338,9 +338,9 @@ unsafe fn bind_within<R>(
         kept.keep_foreign();
         // SAFETY: as above, Y3.
         if let Some(ring) = unsafe { collect(start, kept) }
-            && let Some(told) = told(ring)
+            && let Some(reported) = report(ring)
         {
-            return Some(told);
+            return Some(reported);
         }
         // It was none any more when it was looked at again.
         if !context.is_waiting() {

@@ -114,11 +114,11 @@ fn start_early(h: &Header) {
             let Some(target) = node.target() else { continue };
             let target = target.cast::<Header>();
             // SAFETY: AF3. The node is listed, and OE5: nobody else takes it out.
-            let came = unsafe { cancel::leave_declared(target, node, &record.open, None) };
-            if let Some((came, last)) = came {
+            let answer = unsafe { cancel::leave_declared(target, node, &record.open, None) };
+            if let Some((answer, last)) = answer {
                 debug_assert!(!last, "the reader is another");
                 // SAFETY: AF3: kept by the reader.
-                left.push((unsafe { AnyRequest::linked(target) }, came));
+                left.push((unsafe { AnyRequest::linked(target) }, answer));
             }
         }
     });
@@ -128,9 +128,9 @@ fn start_early(h: &Header) {
         unsafe { urgency::leave(here, target.raw(), key) };
     }
     drop(reader);
-    for (target, came) in left {
+    for (target, answer) in left {
         // SAFETY: the handle's link; the answer is the caller's.
-        unsafe { cancel::carry_out_later(target.raw(), came) };
+        unsafe { cancel::carry_out_later(target.raw(), answer) };
     }
 }
 

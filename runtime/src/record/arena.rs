@@ -301,11 +301,11 @@ impl Arena {
 
     /// Gives batches to the stock if a list has grown long: as many cells as have just returned, and some more. Not all at once: cells far down in
     /// the list are cold, and the owner has requests to run. Called by the owner.
-    fn shed(&self, class: usize, came: usize) {
+    fn shed(&self, class: usize, returned: usize) {
         if self.spare(class) < BATCH * LONG {
             return;
         }
-        let most = came.div_ceil(BATCH) + SHED;
+        let most = returned.div_ceil(BATCH) + SHED;
         let list = &self.free[class].head;
         let mut batches = Vec::new();
         while batches.len() < most && self.spare(class) >= BATCH * (LONG - SHED) {
@@ -375,7 +375,7 @@ impl Arena {
             return;
         }
         let mut at = self.returns.0.swap(ptr::null_mut(), Ordering::AcqRel);
-        let (mut last_class, mut came) = (0, 0);
+        let (mut last_class, mut returned) = (0, 0);
         while let Some(header) = NonNull::new(at) {
             // SAFETY: M2: the list was taken whole, so this thread owns it.
             unsafe {
@@ -383,10 +383,10 @@ impl Arena {
                 last_class = header.as_ref().memory_class.get();
                 end_on(self, header, None);
             }
-            came += 1;
+            returned += 1;
         }
         if usize::from(last_class) < CLASSES {
-            self.shed(usize::from(last_class), came);
+            self.shed(usize::from(last_class), returned);
         }
     }
 

@@ -70,8 +70,8 @@ unsafe fn end<H, F: FnOnce(NonNull<H>, CallWith<'_>)>(
     context::user_code();
     // SAFETY: by the caller, once: made by `Call::new` as this type.
     let CallOf { f, .. } = *unsafe { Box::from_raw(node.cast::<CallOf<H, F>>().as_ptr()) };
-    if let Some((header, told)) = with {
-        f(header, told);
+    if let Some((header, outcome)) = with {
+        f(header, outcome);
     }
 }
 
@@ -104,12 +104,12 @@ impl<H> Call<H> {
     /// # Safety
     ///
     /// CB2, CB3.
-    pub(crate) unsafe fn call(self, header: NonNull<H>, told: CallWith<'_>) {
+    pub(crate) unsafe fn call(self, header: NonNull<H>, outcome: CallWith<'_>) {
         let node = ManuallyDrop::new(self).0;
         // SAFETY: the node is there until its `end` is called.
         let end = unsafe { node.as_ref() }.end;
         // SAFETY: `end` is called here, once: `self` is not dropped.
-        unsafe { end(node, Some((header, told))) };
+        unsafe { end(node, Some((header, outcome))) };
     }
 }
 
@@ -180,7 +180,7 @@ pub(crate) struct Callbacks<H> {
     /// The outcome does not change any more: the done-callbacks are being told, or there were none.
     pub stands: Cell<bool>,
     /// The life that it ends with, as those are told that are being called (CB3).
-    pub told: Cell<u64>,
+    pub reported_life: Cell<u64>,
 }
 
 impl<H> Default for Callbacks<H> {
@@ -188,7 +188,7 @@ impl<H> Default for Callbacks<H> {
         Callbacks {
             calls: UnsafeCell::new(Calls::new()),
             stands: Cell::new(false),
-            told: Cell::new(COMPLETING),
+            reported_life: Cell::new(COMPLETING),
         }
     }
 }

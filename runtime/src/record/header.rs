@@ -401,7 +401,9 @@ impl Header {
     fn life_in_callbacks(&self) -> u64 {
         // Not if an arm of a callback is on top: that may be on another thread (CB3).
         match fiber::get() {
-            Some(fiber) if ptr::eq(fiber.request.get(), self) => self.side_or_new().callbacks.told.get(),
+            Some(fiber) if ptr::eq(fiber.request.get(), self) => {
+                self.side_or_new().callbacks.reported_life.get()
+            }
             _ => COMPLETING,
         }
     }

@@ -81,7 +81,7 @@ pub(crate) unsafe fn subscribe(header: NonNull<Header>, call: Call) {
 unsafe fn call_now(header: NonNull<Header>, call: Call, life: u64) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    let told = match (call.when(), life) {
+    let outcome = match (call.when(), life) {
         (CallOn::Over, _) => CallWith::Nothing,
         (CallOn::Finished | CallOn::Done, FINISHED) => CallWith::Finished,
         (CallOn::Cancelled | CallOn::Done, CANCELLED) => CallWith::Cancelled(cancel::reason(h)),
@@ -100,7 +100,7 @@ unsafe fn call_now(header: NonNull<Header>, call: Call, life: u64) {
         }
     };
     // SAFETY: by contract.
-    unsafe { call.call(header, told) };
+    unsafe { call.call(header, outcome) };
 }
 
 /// Calls what has been subscribed to a request whose callable has returned, and answers the outcome: what `decide` makes of
@@ -139,7 +139,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
             // SAFETY: CB1: under the lock.
             let bits = h.word().complete(|| batch = unsafe { side.callbacks.take() });
             let life = life.get_or_insert_with(|| decide(bits));
-            side.callbacks.told.set(*life);
+            side.callbacks.reported_life.set(*life);
             if batch.is_empty() && done.is_empty() {
                 return;
             }
@@ -153,7 +153,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
                             // SAFETY: W1; the value lives on beside the failure.
                             unsafe { finish::set_failure(h, NoValue::Panic(payload)) };
                             *life = FAILED;
-                            side.callbacks.told.set(FAILED);
+                            side.callbacks.reported_life.set(FAILED);
                             failed.take_all().for_each(|call| call_aside(call, FAILED));
                         }
                     }

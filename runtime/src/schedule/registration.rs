@@ -131,9 +131,9 @@ impl<N: Notice> Registration<N> {
         let asks = fiber.is_some_and(asks);
         // SAFETY: RG2; by contract.
         match unsafe { cancel::withdraw(header, listener.node(), asks) } {
-            Ok(came) => {
+            Ok(answer) => {
                 // SAFETY: RG1.
-                unsafe { marked.add(header, came) };
+                unsafe { marked.add(header, answer) };
                 // SAFETY: LI1: taken out just now.
                 unsafe { Listener::delisted(&listener) };
                 // SAFETY: U2: RG1.

@@ -138,7 +138,7 @@ pub(crate) unsafe fn submit_for_poll(header: NonNull<Header>) -> bool {
 ///
 /// As [`submit_for_waiter`].
 #[cold]
-pub(crate) unsafe fn submit_for_look(header: NonNull<Header>) -> bool {
+pub(crate) unsafe fn submit_for_check(header: NonNull<Header>) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     // SAFETY: M3; the record may go with the header, so a count is held over the push.

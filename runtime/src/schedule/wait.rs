@@ -50,7 +50,7 @@ pub(crate) struct Terms<'t> {
     /// Only watching: no demand, and the target is never run here.
     pub watches: bool,
     /// Only looking, with a time-out of zero: the target is submitted if need be, and then read. Nobody waits.
-    pub looks: bool,
+    pub checks: bool,
     /// What else may end the wait, as if its time were up. It is no limit: the wait may close a cycle.
     pub or: Option<&'t Core>,
 }
@@ -59,7 +59,7 @@ impl Terms<'_> {
     /// For `timeout` from now, by the clock of the target's runtime.
     pub(crate) fn within(h: &Header, timeout: Duration) -> Terms<'static> {
         if timeout.is_zero() {
-            return Terms { looks: true, ..Terms::default() };
+            return Terms { checks: true, ..Terms::default() };
         }
         // SAFETY: M3. A ready value has no runtime, and nobody waits for it.
         let after = unsafe { h.arena.get().as_ref() }.map(|arena| arena.shared().deadlines.after(timeout));
@@ -237,8 +237,8 @@ pub(crate) unsafe fn prepare<'a>(
     if fiber.context().no_suspend().get() != 0 && !is_over(h) {
         callback::refuse("wait for a request");
     }
-    let lends = terms.deadline.is_none() && !terms.watches && !terms.looks;
-    let mut approach = Approach::by(if terms.looks { How::Looks } else { How::Waits });
+    let lends = terms.deadline.is_none() && !terms.watches && !terms.checks;
+    let mut approach = Approach::by(if terms.checks { How::Checks } else { How::Waits });
     loop {
         // SAFETY: by contract.
         let (shared, outside) = match unsafe { approach.come_near(fiber, header, lends) } {
@@ -250,7 +250,7 @@ pub(crate) unsafe fn prepare<'a>(
             }
             Near::Waits(shared, outside) => (shared, outside),
         };
-        if terms.looks {
+        if terms.checks {
             return WaitStep::Refused(WaitError::TimedOut);
         }
         if fiber.context().no_suspend().get() != 0 {

@@ -63,7 +63,7 @@ use crate::record::header::Header;
 use crate::record::scope_core::ScopeCore;
 use crate::shared::worker::WorkerRecord;
 use crate::shared::workers::Workers;
-use crate::shared::{Looks, Shared};
+use crate::shared::{ScanTurns, Shared};
 use crate::stack::coroutine::Coroutine;
 use crate::stack::slab::StackSlot;
 use crate::time::coarse;
@@ -107,7 +107,7 @@ pub(crate) struct Worker {
     batch: Cell<u32>,
     /// The requests of a batch on their way to a shared queue. The memory is used again.
     hand: Cell<Vec<(u64, NonNull<Header>)>>,
-    looks: Looks,
+    scan_turns: ScanTurns,
     /// A copy of `post.private`.
     private: Cell<u64>,
     /// Requests that ran on a waiter's stack.
@@ -170,7 +170,7 @@ impl Worker {
             first: Cell::new(None),
             batch: Cell::new(1),
             hand: Cell::default(),
-            looks: Looks::default(),
+            scan_turns: ScanTurns::default(),
             private: Cell::new(NO_KEY),
             direct: Counter::default(),
             started: Counter::default(),

@@ -21,8 +21,8 @@ pub(crate) struct DeadlinesRecord {
     /// A clock of the user's; the system's otherwise.
     pub(crate) clock: Option<Arc<dyn Clock>>,
     /// The latest time that the user's clock has told: in nanoseconds from the first.
-    pub(crate) told: AtomicU64,
-    pub(crate) first_told: Instant,
+    pub(crate) latest: AtomicU64,
+    pub(crate) first_read: Instant,
     /// Whether the clock stands still between jumps, and calls `fire_due` at each.
     pub(crate) jumps: bool,
     /// Workers fire what is in their shards.

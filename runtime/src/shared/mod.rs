@@ -40,15 +40,15 @@ pub(crate) mod futures;
 pub(crate) mod generation;
 pub(crate) mod going;
 pub(crate) mod late_end;
-mod looks;
 pub(crate) mod parked;
 pub(crate) mod post;
+mod scan;
 pub(crate) mod survey;
 pub(crate) mod thread;
 pub(crate) mod worker;
 pub(crate) mod workers;
 
-pub(crate) use self::looks::{Best, Groups, Looks};
+pub(crate) use self::scan::{Best, Groups, ScanTurns};
 
 /// See the module head.
 pub(crate) struct Shared {

@@ -219,13 +219,13 @@ impl WorkerRecord {
             return Cancel::Unasked;
         }
         self.touch(h);
-        let came = ask();
-        if came == Cancel::Ended {
+        let answer = ask();
+        if answer == Cancel::Ended {
             self.list.unlink(h);
         } else {
             h.place.set(HeaderPlace::Private);
         }
-        came
+        answer
     }
 
     /// There was a raid: waits until it is over.

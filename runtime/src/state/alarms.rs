@@ -231,8 +231,8 @@ impl<E: TimerEntry> Shards<E> {
     ) -> Option<Number> {
         let again = |entries: &mut Entries<E>| {
             let (key, filed) = standing.filed()?;
-            let told = entries.soonest.is_some_and(|soonest| at >= soonest);
-            if at < filed || !told && !cfg!(mutant = "armed_again_untold") {
+            let known = entries.soonest.is_some_and(|soonest| at >= soonest);
+            if at < filed || !known && !cfg!(mutant = "armed_again_untold") {
                 return None;
             }
             entries.filed.arm_again(key, standing, entry)

@@ -149,12 +149,12 @@ impl Due {
 
     /// Its time is there: aborts the request whose word this is. `note` writes the reason, as for [`Word::abort`]. If that is too
     /// late, the thread that ends the request's family finds that it came. By the owner of the entry's link.
-    pub fn comes(&self, word: &Word, note: impl FnOnce()) -> Cancel {
-        let came = word.abort(note);
-        if came == Cancel::TooLate {
+    pub fn fire(&self, word: &Word, note: impl FnOnce()) -> Cancel {
+        let answer = word.abort(note);
+        if answer == Cancel::TooLate {
             self.stage.store(CAME_LATE, Ordering::Release);
         }
-        came
+        answer
     }
 
     /// Of one that is over: whether a question for its cancelled ancestors has to ask here, now and for ever.

@@ -175,7 +175,7 @@ mod tests {
         /// The answer, and whether the clock was read for it.
         fn asks(&self, estimated_clock: &EstimatedClock) -> (Instant, bool) {
             let before = self.read.get();
-            let told = estimated_clock.now(
+            let estimate = estimated_clock.now(
                 || self.ticks.get(),
                 || {
                     self.read.set(self.read.get() + 1);
@@ -183,7 +183,7 @@ mod tests {
                     self.time.get()
                 },
             );
-            (told, self.read.get() != before)
+            (estimate, self.read.get() != before)
         }
 
         /// Asks until it estimates.
@@ -211,10 +211,10 @@ mod tests {
                 }
                 machine.goes_on(1_000 + n * 7_919 % 60_000);
                 machine.tear.set(n * 31 % (TORN - 1));
-                let (told, read) = machine.asks(&estimated_clock);
+                let (estimate, read) = machine.asks(&estimated_clock);
                 let now = machine.time.get();
-                assert!(told >= now, "{:?} too early, {first} {then}", now - told);
-                assert!(told - now <= Duration::from_micros(2), "{:?} late", told - now);
+                assert!(estimate >= now, "{:?} too early, {first} {then}", now - estimate);
+                assert!(estimate - now <= Duration::from_micros(2), "{:?} late", estimate - now);
                 estimated += u32::from(!read);
             }
             assert!(estimated > 9_000, "{estimated}");
@@ -261,12 +261,12 @@ mod tests {
         let (estimated_clock, estimated) = (EstimatedClock::new(true), Cell::new(1_000_000));
         for _ in 0..1_000_000 {
             let before = Instant::now();
-            let told = estimated_clock.now(ticks, || {
+            let estimate = estimated_clock.now(ticks, || {
                 estimated.set(estimated.get() - 1);
                 Instant::now()
             });
-            assert!(told >= before, "{:?} too early", before - told);
-            assert!(told <= Instant::now() + Duration::from_micros(10));
+            assert!(estimate >= before, "{:?} too early", before - estimate);
+            assert!(estimate <= Instant::now() + Duration::from_micros(10));
         }
         assert!(estimated.get() > 0, "it has read the clock each time");
     }

@@ -175,6 +175,6 @@ pub unsafe fn leave(
     asks: bool,
     unlink: impl FnOnce(bool) -> Demand,
 ) -> Option<(Cancel, bool)> {
-    let came = word.leave(asks, unlink).ok()?;
-    Some((came, open.down()))
+    let answer = word.leave(asks, unlink).ok()?;
+    Some((answer, open.down()))
 }

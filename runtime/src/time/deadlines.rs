@@ -141,7 +141,7 @@ impl Deadlines {
             Time::Estimated | Time::Read => None,
             Time::User(clock) => Some(clock),
         };
-        let first_told = clock.as_deref().map_or_else(time::now, ask);
+        let first_read = clock.as_deref().map_or_else(time::now, ask);
         let made = Deadlines(Arc::new_cyclic(|inner| {
             let inner: Weak<DeadlinesRecord> = inner.clone();
             let jump = move |now| {
@@ -160,8 +160,8 @@ impl Deadlines {
             let shards = if jumps { 1 } else { workers.max(1) + owners + 1 };
             DeadlinesRecord {
                 clock,
-                told: AtomicU64::new(0),
-                first_told,
+                latest: AtomicU64::new(0),
+                first_read,
                 jumps,
                 by_workers,
                 estimates,

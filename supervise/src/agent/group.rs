@@ -100,19 +100,19 @@ impl Group {
         signal: Signal,
         limits: (Duration, Duration),
         mail: &mut dyn FnMut(&mut Group, Mail) -> bool,
-        told: &mut dyn FnMut(Step),
+        report: &mut dyn FnMut(Step),
     ) -> Result<(), Unkillable> {
         self.look_at_all();
         if self.running() > 0 {
-            told(Step::Asked(signal.as_raw(), self.running()));
+            report(Step::Asked(signal.as_raw(), self.running()));
             self.signal(&[signal, Signal::CONT]);
             self.wait_for_ends(inbox, limits.0, mail);
         }
         if self.running() > 0 {
-            told(Step::Killed(self.running()));
+            report(Step::Killed(self.running()));
             self.signal(&[Signal::KILL]);
-            self.wait_for_ends(inbox, limits.1, &mut |group, came| {
-                mail(group, came);
+            self.wait_for_ends(inbox, limits.1, &mut |group, received| {
+                mail(group, received);
                 false
             });
         }
@@ -147,8 +147,8 @@ impl Group {
             if self.running() == 0 || late || self.wait(inbox, until).is_err() {
                 return;
             }
-            let came = inbox.take();
-            if mail(self, came) {
+            let received = inbox.take();
+            if mail(self, received) {
                 return;
             }
         }

@@ -139,18 +139,18 @@ pub(super) fn is_ready(hears: &mut UnixStream, until: Instant) -> io::Result<boo
 
 /// Waits until the launcher has become the worker, until `until` at most.
 pub(super) fn settle(hears: &mut UnixStream, until: Instant) -> io::Result<()> {
-    let (mut told, mut bytes) = (Vec::new(), [0; 8]);
+    let (mut written, mut bytes) = (Vec::new(), [0; 8]);
     loop {
         match read(hears, &mut bytes, until)? {
             0 => break,
-            count if told.len() < bytes.len() => told.extend_from_slice(&bytes[..count]),
+            count if written.len() < bytes.len() => written.extend_from_slice(&bytes[..count]),
             _ => return Err(no_launcher()),
         }
     }
-    if told.is_empty() {
+    if written.is_empty() {
         return Ok(());
     }
-    match told.as_slice().try_into().map(i32::from_le_bytes) {
+    match written.as_slice().try_into().map(i32::from_le_bytes) {
         Ok(number) if number != 0 => Err(io::Error::from_raw_os_error(number)),
         _ => Err(io::Error::other("the program could not be executed")),
     }

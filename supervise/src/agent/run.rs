@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
     fn stop(&mut self, group: &mut Group) -> Result<(), Unkillable> {
         let (shared, limits) = (self.shared, self.shared.settings.stop_timeouts);
         let signal = self.asked.signal.and_then(Signal::from_named_raw).unwrap_or(Signal::TERM);
-        let mut told = |step| match step {
+        let mut report = |step| match step {
             Step::Asked(signal, workers) => shared.tell(&AgentEvent::Stopping { signal, workers }),
             Step::Killed(workers) => {
                 shared.count(|metrics| metrics.killed += workers as u64);
@@ -271,7 +271,7 @@ impl<'a> Run<'a> {
             }
         };
         let stopped =
-            group.stop(&shared.inbox, signal, limits, &mut |group, mail| self.note(group, mail), &mut told);
+            group.stop(&shared.inbox, signal, limits, &mut |group, mail| self.note(group, mail), &mut report);
         if let Err(Unkillable(pids)) = &stopped {
             shared.tell(&AgentEvent::Unkillable { pids });
         }

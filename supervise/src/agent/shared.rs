@@ -45,9 +45,9 @@ pub(super) struct Now {
 impl Shared {
     pub(super) fn new(settings: Settings, timers: Timers, hook: Hook) -> Result<Arc<Shared>, AgentError> {
         let inbox = Arc::new(Inbox::new()?);
-        let told = inbox.clone();
+        let for_timer = inbox.clone();
         let workers = settings.nodes[settings.own].workers;
-        let tells: TimerHook = Box::new(move |event| tell_of_timer(&told, event));
+        let tells: TimerHook = Box::new(move |event| tell_of_timer(&for_timer, event));
         let scratch = matches!(timers, Timers::Own).then(builder::scratch_for_timers).transpose()?;
         let timers = match (timers, &scratch) {
             (Timers::Given(start), _) => Some(start(tells)),

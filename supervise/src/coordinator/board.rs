@@ -96,7 +96,7 @@ pub(super) struct Slot {
     place: AtomicCell<Option<&'static Location<'static>>>,
     seen: AtomicU64,
     /// What the worker has failed with has been reported.
-    pub(super) told: AtomicBool,
+    pub(super) reported: AtomicBool,
 }
 
 /// One call of `join`.
@@ -344,7 +344,7 @@ impl Board {
         state.next += 1;
         let seen = AtomicU64::new(self.word.load(Ordering::Relaxed));
         let slot =
-            Arc::new(Slot { id, name, place: AtomicCell::new(None), seen, told: AtomicBool::new(false) });
+            Arc::new(Slot { id, name, place: AtomicCell::new(None), seen, reported: AtomicBool::new(false) });
         let entry = Entry { slot: slot.clone(), stopper: None, request: None, joins: Vec::new() };
         state.members.insert(id, entry);
         slot

@@ -207,7 +207,7 @@ impl Member {
     pub(super) fn tell(&self, error: Error) -> Error {
         let follows = error.is_cancelled();
         let failure = Failure::from_error(error, self.name().to_owned(), None);
-        self.slot.told.store(true, Ordering::Relaxed);
+        self.slot.reported.store(true, Ordering::Relaxed);
         self.coordinator.record_or_tell(failure.clone(), follows);
         failure.into()
     }
@@ -216,7 +216,9 @@ impl Member {
     pub(super) fn watch_request(self, request: &AnyRequest) {
         self.attach(Box::new(CancelRequest(request.clone())), Some(request.clone()));
         request.on_done(move |outcome| {
-            if let Some(failure) = outcome_of(&outcome).filter(|_| !self.slot.told.load(Ordering::Relaxed)) {
+            if let Some(failure) =
+                outcome_of(&outcome).filter(|_| !self.slot.reported.load(Ordering::Relaxed))
+            {
                 let follows = failure.downcast_ref::<Cancelled>().is_some();
                 self.coordinator.record_or_tell(failure, follows);
             }

@@ -41,14 +41,14 @@ static LISTENERS: Mutex<Option<Listeners>> = Mutex::new(None);
 /// Has the coordinator stopped by the next signal.
 pub(super) fn watch(coordinator: &Coordinator) -> io::Result<()> {
     let watched: Handle = Arc::downgrade(&coordinator.0);
-    let mut told = false;
+    let mut notified = false;
     listen(vec![SIGINT, SIGTERM], watched.clone(), move |_| {
         let Some(shared) = watched.upgrade() else { return Heard::Declined };
         // A stop that was taken back lets the next signal be a first one.
-        if told && shared.board.should_stop() {
+        if notified && shared.board.should_stop() {
             return Heard::Declined;
         }
-        told = true;
+        notified = true;
         Heard::Taken(Box::new(move || Coordinator(shared).request_stop()))
     })
 }

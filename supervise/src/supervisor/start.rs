@@ -137,7 +137,7 @@ impl<S: State> Supervisor<S> {
         let settings = &self.settings;
         let waiting = settings.coordinator.enlist("start of the job");
         waiting.stop_by(watch.waker());
-        let (begun, mut told) = (now(), String::new());
+        let (begun, mut last) = (now(), String::new());
         loop {
             let Look { held, record } = found(&watch)?;
             let reason = match record {
@@ -162,9 +162,9 @@ impl<S: State> Supervisor<S> {
                 }
                 _ => "no chief has come".to_owned(),
             };
-            if reason != told {
+            if reason != last {
                 settings.warn(&format!("{}: the job waits: {reason}", dir.display()));
-                told.clone_from(&reason);
+                last.clone_from(&reason);
             }
             self.sleep(&watch, begun, settings.wait_for_chief, reason)?;
         }

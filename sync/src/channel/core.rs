@@ -43,7 +43,7 @@ use forebear_context::error::internal::drop_each;
 use forebear_context::shim::mutant;
 
 use super::error::{TryRecvError, TrySendError};
-use super::looks::{Looks, NOBODY};
+use super::retries::{NOBODY, Retries};
 use crate::guarded::Guarded;
 use crate::lock_queue::{Chosen, ChosenList, LockQueue, Place};
 
@@ -86,8 +86,8 @@ struct ChannelState<T, S> {
     senders_wait: bool,
     receivers_wait: bool,
     /// Of those who wait for room, and for an item.
-    sends: Looks,
-    receives: Looks,
+    sends: Retries,
+    receives: Retries,
     /// On which thread the last sender and the last receiver were that would have had to wait, or served somebody; nowhere if by a method that
     /// never waits. Most visits leave it alone.
     put_on: usize,
@@ -172,8 +172,8 @@ impl<T, S: Store<T>> Channel<T, S> {
             receiving_is_over: false,
             senders_wait: false,
             receivers_wait: false,
-            sends: Looks::new(),
-            receives: Looks::new(),
+            sends: Retries::new(),
+            receives: Retries::new(),
             put_on: NOBODY,
             took_on: NOBODY,
             items,
@@ -236,20 +236,20 @@ impl<T, S: Store<T>> Channel<T, S> {
 
     /// The last sender goes.
     pub(super) fn end_sending(&self) {
-        let told = self.state.with_mut(|state| {
+        let woken = self.state.with_mut(|state| {
             state.sending_is_over = true;
             all_of(&state.receivers, state.receivers_wait)
         });
-        told.wake();
+        woken.wake();
     }
 
     /// The last receiver goes. What nobody has received is dropped; what waits to be let in goes back.
     pub(super) fn end_receiving(&self) {
-        let (told, mut dropped) = self.state.with_mut(|state| {
+        let (woken, mut dropped) = self.state.with_mut(|state| {
             state.receiving_is_over = true;
             (all_of(&state.senders, state.senders_wait), std::mem::take(&mut state.items))
         });
-        told.wake();
+        woken.wake();
         // One after the other: a second destructor that panics would end the process.
         drop_each(std::iter::from_fn(|| dropped.pop()));
     }

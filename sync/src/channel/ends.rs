@@ -342,7 +342,7 @@ impl<T> Receiver<T> {
 }
 
 /// What either end knows.
-macro_rules! looks {
+macro_rules! getters {
     ($End:ident) => {
         impl<T> $End<T> {
             /// How many items are in the channel. Those that senders wait to send do not count.
@@ -408,8 +408,8 @@ macro_rules! looks {
     };
 }
 
-looks!(Sender);
-looks!(Receiver);
+getters!(Sender);
+getters!(Receiver);
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Self {

@@ -52,8 +52,8 @@ mod ends;
 mod error;
 #[cfg(panic = "unwind")]
 mod iter;
-mod looks;
 pub mod oneshot;
+mod retries;
 mod try_iter;
 pub mod watch;
 

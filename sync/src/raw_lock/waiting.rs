@@ -205,15 +205,15 @@ impl Waiting<'_> {
         self.of_itself().map(Refused::Circular)
     }
 
-    /// `came`: it has been in the queue.
+    /// `was_queued`: it has been in the queue.
     #[cold]
     #[inline(never)]
-    fn take_or_stand(&mut self, came: bool) -> LockStep {
+    fn take_or_stand(&mut self, was_queued: bool) -> LockStep {
         loop {
             if self.lock.barge(self.holder) {
                 return self.taken();
             }
-            if let Some(step) = self.stand::<true>(came, false) {
+            if let Some(step) = self.stand::<true>(was_queued, false) {
                 return step;
             }
         }
@@ -221,7 +221,7 @@ impl Waiting<'_> {
 
     /// Stands in the queue, unless the lock is free. `SELDOM` makes a second copy of it, so that the first is compiled into its one caller.
     #[inline(always)]
-    fn stand<const SELDOM: bool>(&mut self, came: bool, gives_way: bool) -> Option<LockStep> {
+    fn stand<const SELDOM: bool>(&mut self, was_queued: bool, gives_way: bool) -> Option<LockStep> {
         let (lock, context) = (self.lock, self.context);
         context.about_to_wait(self.terms.of.what);
         let lock_at = NonNull::from(lock).cast();
@@ -233,7 +233,7 @@ impl Waiting<'_> {
         // parked or taken back.
         let ticket = unsafe { context.begin_owned(self.terms.reason, wait) };
         context.wait_to_try_again(ticket);
-        let place = if came {
+        let place = if was_queued {
             // SAFETY: written when it came, and out of the queue since it was woken.
             let place = unsafe { self.place.assume_init_ref() };
             place.renew(ticket);
@@ -245,7 +245,7 @@ impl Waiting<'_> {
             // SAFETY: L4: `self` lies on the context's own stack.
             self.place.write(unsafe { Place::new(context, ticket, stay) })
         };
-        if !lock.park::<SELDOM>(place, came, gives_way) {
+        if !lock.park::<SELDOM>(place, was_queued, gives_way) {
             // SAFETY: C2: begun just now, and not parked; it stands in no queue.
             unsafe { context.abandon(ticket) };
             return None;
@@ -416,7 +416,7 @@ impl Waiting<'_> {
                 if bits(self.lock.word.load(Ordering::Relaxed)) & LOCKED != 0 && !self.is_in_the_way() {
                     self.look_while_held(LOOKS_WOKEN, RESERVED);
                 }
-                self.lock.come(self.holder).then(|| {
+                self.lock.take_as_woken(self.holder).then(|| {
                     self.note_taken();
                     Ok(())
                 })
@@ -450,7 +450,7 @@ impl RawLock {
 
     /// Puts a waiter into the queue; false if the lock is free.
     #[inline(always)]
-    fn park<const SELDOM: bool>(&self, place: &Place<LockWaiter>, came: bool, gives_way: bool) -> bool {
+    fn park<const SELDOM: bool>(&self, place: &Place<LockWaiter>, was_queued: bool, gives_way: bool) -> bool {
         self.line.with(|line| {
             let queue = &line.queue;
             let mut word = self.word.load(Ordering::Relaxed);
@@ -473,7 +473,7 @@ impl RawLock {
                     return false;
                 }
             }
-            if came {
+            if was_queued {
                 // SAFETY: L1; L2: the place stays in its frame until it is out.
                 unsafe { queue.push(place) };
             } else {

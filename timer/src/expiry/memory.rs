@@ -33,7 +33,7 @@ use super::{RequestQueue, Scope, Signal, Timer, TimerClient, TimerError, TimerRe
 #[must_use]
 pub fn channel<W: WorkerId>() -> (TimerSender<W>, TimerReceiver<W>) {
     let state = QueueState { requests: VecDeque::new(), woken: false, closed: false };
-    let shared = Arc::new(SharedQueue { state: Mutex::new(state), told: Condvar::new() });
+    let shared = Arc::new(SharedQueue { state: Mutex::new(state), changed: Condvar::new() });
     (TimerSender(shared.clone()), TimerReceiver(shared))
 }
 
@@ -86,7 +86,7 @@ pub struct ChannelClient<W> {
 struct SharedQueue<W> {
     state: Mutex<QueueState<W>>,
     /// Told to the receiver: a request, or the token.
-    told: Condvar,
+    changed: Condvar,
 }
 
 struct QueueState<W> {
@@ -117,7 +117,7 @@ impl<W: WorkerId> TimerSender<W> {
                 Some(request)
             } else {
                 state.requests.push_back(request);
-                self.0.told.notify_one();
+                self.0.changed.notify_one();
                 None
             }
         };
@@ -184,8 +184,10 @@ impl<W: WorkerId> RequestQueue<W> for TimerReceiver<W> {
                 break;
             }
             state = match left {
-                None => self.0.told.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(left) => self.0.told.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    self.0.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
             };
         }
         let n = n.min(state.requests.len());
@@ -207,7 +209,7 @@ impl<W: WorkerId> Wake for SharedQueue<W> {
         {
             self.lock().woken = true;
         }
-        self.told.notify_one();
+        self.changed.notify_one();
     }
 }
 

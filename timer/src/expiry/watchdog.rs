@@ -105,7 +105,7 @@ struct Held {
     attempt: u32,
     again_at: Instant,
     /// The expired timers that hooks were told of.
-    told: HashSet<Timer>,
+    reported: HashSet<Timer>,
 }
 
 impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>> Watchdog<W, Q, R> {
@@ -301,7 +301,7 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
         for (worker, mut timers) in expired {
             timers.sort_by_key(|timer| timer.deadline);
             let held = before.remove(&worker).filter(|held| held.concerns(&timers));
-            let is_news = |timer: &&Timer| held.as_ref().is_none_or(|held| !held.told.contains(*timer));
+            let is_news = |timer: &&Timer| held.as_ref().is_none_or(|held| !held.reported.contains(*timer));
             self.tell_expired(&worker, timers.iter().filter(is_news), now);
             let logged: Vec<Timer> = timers.extract_if(.., |timer| timer.signal == Signal::LogOnly).collect();
             if !logged.is_empty() {
@@ -309,7 +309,7 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
             }
             let attempt = match held {
                 Some(held) if held.again_at > now => {
-                    self.held.insert(worker, Held { told: timers.into_iter().collect(), ..held });
+                    self.held.insert(worker, Held { reported: timers.into_iter().collect(), ..held });
                     continue;
                 }
                 Some(held) => held.attempt.saturating_add(1),
@@ -321,8 +321,8 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
                 Next::Spared => spared.push((worker, timers)),
                 Next::Held(pause) => {
                     let again_at = instant_after(now, pause);
-                    let told = timers.into_iter().collect();
-                    self.held.insert(worker, Held { attempt, again_at, told });
+                    let reported = timers.into_iter().collect();
+                    self.held.insert(worker, Held { attempt, again_at, reported });
                 }
             }
         }
@@ -407,7 +407,7 @@ enum Next {
 impl Held {
     /// Whether a timer that it was held for is still among these.
     fn concerns(&self, expired: &[Timer]) -> bool {
-        expired.iter().any(|timer| self.told.contains(timer))
+        expired.iter().any(|timer| self.reported.contains(timer))
     }
 }
 

@@ -26,8 +26,8 @@ pub(crate) struct Sender {
 }
 
 impl From<libc::ucred> for Sender {
-    fn from(told: libc::ucred) -> Sender {
-        Sender { pid: (told.pid > 0).then_some(told.pid), uid: told.uid }
+    fn from(credentials: libc::ucred) -> Sender {
+        Sender { pid: (credentials.pid > 0).then_some(credentials.pid), uid: credentials.uid }
     }
 }
 
@@ -44,13 +44,13 @@ pub(crate) struct Received {
 
 /// The process that has connected.
 pub(crate) fn connected(socket: BorrowedFd<'_>) -> io::Result<Sender> {
-    let mut told = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    let into = (&raw mut told).cast();
+    let into = (&raw mut credentials).cast();
     // SAFETY: K1, K2.
     let done =
         unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, into, &mut len) };
-    if done == 0 { Ok(told.into()) } else { Err(io::Error::last_os_error()) }
+    if done == 0 { Ok(credentials.into()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Takes one message, without waiting.
@@ -94,8 +94,8 @@ fn sender(message: &libc::msghdr) -> Option<Sender> {
         let wanted = found.cmsg_level == libc::SOL_SOCKET && found.cmsg_type == libc::SCM_CREDENTIALS;
         if wanted && found.cmsg_len == whole {
             // SAFETY: K3; K2; read as bytes, since a payload may stand anywhere.
-            let told = unsafe { libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned() };
-            return Some(told.into());
+            let credentials = unsafe { libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned() };
+            return Some(credentials.into());
         }
         // SAFETY: K3.
         header = unsafe { libc::CMSG_NXTHDR(message, header) };

@@ -9,7 +9,7 @@ use forebear_context::shim::time;
 use super::{LocalEvent, Refusal};
 
 /// Refusals that are reported in a second.
-const TOLD: u32 = 32;
+const MOST: u32 = 32;
 
 /// Reports events about processes to the hooks.
 pub(crate) type Tell = Box<dyn FnMut(&LocalEvent<'_>) + Send>;
@@ -20,13 +20,13 @@ pub(super) struct Teller {
     hooks: Vec<Tell>,
     /// The second that is counted in.
     since: Instant,
-    told: u32,
+    reported: u32,
     suppressed: u64,
 }
 
 impl Teller {
     pub(super) fn new(name: String, hooks: Vec<Tell>) -> Teller {
-        Teller { name, hooks, since: time::now(), told: 0, suppressed: 0 }
+        Teller { name, hooks, since: time::now(), reported: 0, suppressed: 0 }
     }
 
     pub(super) fn tell(&mut self, event: &LocalEvent<'_>) {
@@ -47,13 +47,13 @@ impl Teller {
     pub(super) fn refused(&mut self, pid: Option<i32>, why: Refusal) {
         let now = time::now();
         if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
-            (self.since, self.told) = (now, 0);
+            (self.since, self.reported) = (now, 0);
         }
-        if self.told == TOLD {
+        if self.reported == MOST {
             self.suppressed += 1;
             return;
         }
-        self.told += 1;
+        self.reported += 1;
         let suppressed = std::mem::take(&mut self.suppressed);
         self.tell(&LocalEvent::Refused { pid: pid.map(i32::unsigned_abs), why, suppressed });
     }

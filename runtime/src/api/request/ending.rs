@@ -122,8 +122,8 @@ impl<T> Request<T> {
     /// ```
     #[doc(alias = "notify_failed")]
     pub fn on_failed(&self, f: impl FnOnce(&Failure) + Send + 'static) -> &Self {
-        let failed = |_: NonNull<Header>, told: CallWith<'_>| {
-            if let CallWith::Failed(failure) = told {
+        let failed = |_: NonNull<Header>, outcome: CallWith<'_>| {
+            if let CallWith::Failed(failure) = outcome {
                 f(failure);
             }
         };
@@ -224,7 +224,7 @@ fn done<T>(
     value: impl FnOnce(NonNull<Header>) -> NonNull<T> + Send + 'static,
     f: impl FnOnce(Outcome<'_, T>) + Send + 'static,
 ) -> Call {
-    Call::new(CallOn::Done, move |header, told| match told {
+    Call::new(CallOn::Done, move |header, outcome| match outcome {
         // SAFETY: CB2.
         CallWith::Finished => f(Outcome::Finished(unsafe { value(header).as_ref() })),
         CallWith::Failed(failure) => f(Outcome::Failed(failure)),

@@ -117,7 +117,7 @@ impl<T> RequestSet<T> {
             return false;
         }
         self.slots.iter().any(
-            |slot| matches!(slot, SetSlot::Taken(entry) if !entry.told && is_given_up(entry.request.header())),
+            |slot| matches!(slot, SetSlot::Taken(entry) if !entry.reported && is_given_up(entry.request.header())),
         )
     }
 
@@ -127,10 +127,10 @@ impl<T> RequestSet<T> {
         self.of.forget_given_up();
         for (slot, entry) in self.slots.iter_mut().enumerate() {
             if let SetSlot::Taken(entry) = entry
-                && !entry.told
+                && !entry.reported
                 && is_given_up(entry.request.header())
             {
-                entry.told = true;
+                entry.reported = true;
                 self.core.tell(SetPlace { slot, number: entry.number });
             }
         }
@@ -140,13 +140,15 @@ impl<T> RequestSet<T> {
     #[cold]
     pub(super) fn find_circular(&mut self) {
         let open = self.slots.iter_mut().enumerate().find_map(|(slot, entry)| match entry {
-            SetSlot::Taken(entry) if !entry.told && !entry.request.header().word().load().is_terminal() => {
+            SetSlot::Taken(entry)
+                if !entry.reported && !entry.request.header().word().load().is_terminal() =>
+            {
                 Some((slot, entry))
             }
             _ => None,
         });
         if let Some((slot, entry)) = open {
-            entry.told = true;
+            entry.reported = true;
             self.core.tell(SetPlace { slot, number: entry.number });
         }
     }

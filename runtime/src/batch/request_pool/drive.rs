@@ -188,10 +188,10 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
                 WaiterStep::Stopped => return Err(End::Stopped),
                 WaiterStep::Lost => return Err(End::Lost),
                 WaiterStep::Spawn(lanes) => (0..lanes).for_each(|_| self.spawn_lane(scope)),
-                WaiterStep::MemberOutcome(came) => {
-                    self.taken = Some(came.bytes());
+                WaiterStep::MemberOutcome(outcome) => {
+                    self.taken = Some(outcome.bytes());
                     self.fresh = self.may_gather;
-                    match came {
+                    match outcome {
                         MemberOutcome::Value { index, value, .. } => hand_on(sink, index, value)?,
                         MemberOutcome::Included { kept } => self.kept[kept] = None,
                     }
@@ -248,13 +248,13 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
             }
         }
         // Now, since what has begun may wait for what these hold.
-        let Left { held, included: back, came, kept } = self.run.give_up(self.taken.take());
+        let Left { held, included: back, outcomes, kept } = self.run.give_up(self.taken.take());
         admission::let_go(back, &mut marked);
         // Only now, when nothing is held back any more, and all are marked: the captures of one may wait for another.
         marked.carry_out();
         // The pool is stopped for another reason, which is the answer.
         drop_contained(held);
-        drop_contained(came);
+        drop_contained(outcomes);
         // Not left to the end of the run: what a function returns is leaked if a local of it panics in its destructor.
         drop_contained(kept);
         self.kept.clear();

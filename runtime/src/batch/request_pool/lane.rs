@@ -39,7 +39,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
         self.begun = true;
         let (number, mut next) = self.run.begin();
         while let Some(Admitted { bytes, work }) = next {
-            let came = self.member(number, bytes, work).map_err(|error| match error {
+            let outcome = self.member(number, bytes, work).map_err(|error| match error {
                 // This lane is cancelled, most likely because the waiter is, who knows.
                 WaitError::Cancelled => {}
                 error => admission::stop_with(&self.run.board, Why::Member(number), error),
@@ -49,7 +49,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
                 _ if others_are_ready() => LaneNext::Pause,
                 _ => LaneNext::GoOn,
             };
-            next = self.run.member_over(number, bytes, came, after);
+            next = self.run.member_over(number, bytes, outcome, after);
             if after == LaneNext::Pause {
                 // The result does not matter: the member finds a cancel itself.
                 let _ = yield_now();

@@ -81,12 +81,12 @@ impl Alarm<'_> {
     /// Calls `f`. What an unwind goes through has been told by the time it goes on, so that aborting others, which may
     /// drop what they have captured, never happens in the middle of one.
     fn watch<T>(self, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        let came = catch_unwind(AssertUnwindSafe(f));
+        let outcome = catch_unwind(AssertUnwindSafe(f));
         // One that is cancelled may have failed of that.
-        if !matches!(came, Ok(Ok(_))) && !is_cancelled() {
+        if !matches!(outcome, Ok(Ok(_))) && !is_cancelled() {
             admission::stop(self.board, Why::Member(self.lane));
         }
-        came.unwrap_or_else(|payload| resume_unwind(payload))
+        outcome.unwrap_or_else(|payload| resume_unwind(payload))
     }
 }
 

@@ -103,7 +103,7 @@ pub(super) enum WaiterStep<T> {
 pub(super) struct Left<'env, T> {
     pub held: Each<VecDeque<HeldMember<'env, T>>>,
     pub included: Released,
-    pub came: Each<VecDeque<MemberOutcome<T>>>,
+    pub outcomes: Each<VecDeque<MemberOutcome<T>>>,
     pub kept: Each<VecDeque<(usize, T)>>,
 }
 
@@ -159,7 +159,7 @@ impl<'env, T> Run<'env, T> {
         if state.given_up {
             return state.active == 0;
         }
-        !(state.came.is_empty() || state.may_gather())
+        !(state.outcomes.is_empty() || state.may_gather())
             || state.lacks_lanes()
             || state.is_over()
             || state.failed
@@ -220,28 +220,28 @@ impl<'env, T> Run<'env, T> {
         &self,
         number: usize,
         bytes: u64,
-        came: Result<Option<MemberOutcome<T>>, ()>,
+        outcome: Result<Option<MemberOutcome<T>>, ()>,
         after: LaneNext,
     ) -> Option<Admitted<'env, T>> {
         let mut state = self.lock();
         // What nobody gets is dropped without the lock.
         let mut unwanted = None;
-        match came {
+        match outcome {
             Err(()) => {
                 state.failed = true;
                 state.release(bytes);
             }
-            Ok(came) if state.given_up => {
-                unwanted = came;
+            Ok(outcome) if state.given_up => {
+                unwanted = outcome;
                 state.release(bytes);
             }
             Ok(Some(MemberOutcome::Value { index, value, .. })) if self.values == Values::IncludedHandle => {
                 state.kept.push_back((index, value));
                 state.release(bytes);
             }
-            Ok(Some(came)) => {
+            Ok(Some(outcome)) => {
                 state.to_take += 1;
-                state.came.push_back(came);
+                state.outcomes.push_back(outcome);
             }
             Ok(None) => state.release(bytes),
         }
@@ -292,7 +292,7 @@ impl<'env, T> Run<'env, T> {
             state.spare = (room.min(state.held.len()) + more).min(LANES_AT_ONCE);
             return WaiterStep::Spawn(state.spare);
         }
-        state.came.pop_front().map_or(WaiterStep::Wait, WaiterStep::MemberOutcome)
+        state.outcomes.pop_front().map_or(WaiterStep::Wait, WaiterStep::MemberOutcome)
     }
 
     /// The waiter is about to sleep: from now on a lane that has something for it wakes it. False: there is something. With
@@ -317,14 +317,21 @@ impl<'env, T> Run<'env, T> {
     pub(super) fn give_up(&self, done: Option<u64>) -> Left<'env, T> {
         let mut state = self.lock();
         state.given_up = true;
-        let came = std::mem::take(&mut state.came);
+        let outcomes = std::mem::take(&mut state.outcomes);
         state.to_take = 0;
-        done.into_iter().chain(came.iter().map(MemberOutcome::bytes)).for_each(|bytes| state.release(bytes));
+        done.into_iter()
+            .chain(outcomes.iter().map(MemberOutcome::bytes))
+            .for_each(|bytes| state.release(bytes));
         // They run, or will: no lane is to see to their end any more.
         let waited = std::mem::take(&mut state.waited);
         state.active -= waited.len();
         let included = release(&mut state.included);
-        Left { held: std::mem::take(&mut state.held), included, came, kept: std::mem::take(&mut state.kept) }
+        Left {
+            held: std::mem::take(&mut state.held),
+            included,
+            outcomes,
+            kept: std::mem::take(&mut state.kept),
+        }
     }
 
     /// Whether the members that have begun are over, after the waiter has given up.

@@ -66,7 +66,7 @@ impl Graph {
         self.standing.sort_unstable();
         let places = self.places();
         let knots = knot::knots(&places);
-        knots.iter().fold(false, |told, knot| self.tell_knot(&places, knot) | told)
+        knots.iter().fold(false, |reported, knot| self.tell_knot(&places, knot) | reported)
     }
 
     /// The nodes, and behind them the members that they wait for any of.

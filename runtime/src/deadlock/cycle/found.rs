@@ -24,11 +24,11 @@ pub(super) fn lock_found() -> MutexGuard<'static, Vec<FoundCycle>> {
 pub(crate) fn end(context: &Context, names: Vec<String>) -> bool {
     let ticket = context.ticket();
     let mut found = lock_found();
-    let told = context.end_circular_wait();
-    if told {
+    let ended = context.end_circular_wait();
+    if ended {
         found.push((ptr::from_ref(context).addr(), ticket, Cycle::new(names)));
     }
-    told
+    ended
 }
 
 /// The cycle for which the wait that `ticket` names was ended, which is over and was this context's.

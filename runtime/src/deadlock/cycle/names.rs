@@ -137,7 +137,7 @@ impl StackEntry {
 /// The names round the cycle, from the request that waits in the first member: each waits for the next, or has lent it its
 /// stack. `None`: it is no cycle.
 pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
-    let mut came = StackEntry::of(ring.last()?)?;
+    let mut entry = StackEntry::of(ring.last()?)?;
     let mut names: Vec<Named> = Vec::new();
     let mut below_first = 0;
     for (at, held) in ring.iter().enumerate() {
@@ -146,17 +146,17 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
         let mut from = names.len();
         // From the top, which waits, down to the one that is waited for.
         let (mut bottom, mut many) = (None, 0);
-        match on_stack(fiber).position(|h| came.leads_to(h)) {
+        match on_stack(fiber).position(|h| entry.leads_to(h)) {
             Some(depth) => many = depth + 1,
-            None if matches!(came, StackEntry::Holder) => {
+            None if matches!(entry, StackEntry::Holder) => {
                 // A thread that runs no request.
                 bottom = Some((ptr::null(), held.context().name()));
             }
-            None => match came.ended_on(fiber) {
+            None => match entry.ended_on(fiber) {
                 Some((above, ended)) => (bottom, many) = (Some(ended), above),
                 None => {
                     // One comes here through what is after a request of this stack, and has not started.
-                    let (name, above, ended) = came.through(fiber)?;
+                    let (name, above, ended) = entry.through(fiber)?;
                     names.push((ptr::null(), name));
                     from = names.len();
                     (bottom, many) = (ended, above);
@@ -175,7 +175,7 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
         if at == 0 {
             below_first = top;
         }
-        came = StackEntry::of(held)?;
+        entry = StackEntry::of(held)?;
     }
     names.rotate_left(below_first);
     Some(distinct(names))

@@ -92,9 +92,9 @@ pub(super) fn break_open(mut ring: Vec<Held<'_>>) -> Option<()> {
     // Until the found cycle is there its reader waits.
     let mut found = lock_found();
     // SAFETY: C1: foreign stacks are kept.
-    let told = unsafe { unpark(context, ticket, Cause::Circular) };
-    if told {
+    let woken = unsafe { unpark(context, ticket, Cause::Circular) };
+    if woken {
         found.push((context.as_ptr().addr(), ticket, Cycle::new(names)));
     }
-    told.then_some(())
+    woken.then_some(())
 }

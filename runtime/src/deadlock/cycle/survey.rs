@@ -44,14 +44,15 @@ impl Survey {
     /// The survey that is due, if one is, by a thread that has nothing else to do and holds no lock. Whether somebody was told.
     pub(crate) fn make_now(&self) -> bool {
         // SAFETY: by contract.
-        self.noted.swap(false, Ordering::AcqRel) && unsafe { look_at_all(&|| false) } == SurveyResult::Told
+        self.noted.swap(false, Ordering::AcqRel)
+            && unsafe { look_at_all(&|| false) } == SurveyResult::Reported
     }
 }
 
 /// A survey by a thread that is about to block, and holds no lock: nobody else would make it.
 pub(super) fn look_here() {
     // SAFETY: by the caller.
-    while unsafe { look_at_all(&|| false) } == SurveyResult::Told {}
+    while unsafe { look_at_all(&|| false) } == SurveyResult::Reported {}
 }
 
 /// A wait that was found.
@@ -118,10 +119,10 @@ impl Survey {
         }
         self.noted.swap(false, Ordering::AcqRel);
         // SAFETY: in it foreign stacks are kept.
-        let came = unsafe { look_at_all(has_work) };
+        let result = unsafe { look_at_all(has_work) };
         *next = Some(time::now() + (time::now() - begin) * PAUSE);
         drop(next);
-        if came != SurveyResult::Clear {
+        if result != SurveyResult::Clear {
             // Once more: where one cycle was another may be, and a survey that was broken off has seen nothing.
             self.noted.swap(true, Ordering::AcqRel);
             return Some(soon());
@@ -134,7 +135,7 @@ impl Survey {
 enum SurveyResult {
     Clear,
     BrokenOff,
-    Told,
+    Reported,
 }
 
 /// # Safety
@@ -163,10 +164,10 @@ unsafe fn look_at_all(is_wanted: &dyn Fn() -> bool) -> SurveyResult {
     if broken_off {
         return SurveyResult::BrokenOff;
     }
-    let told = graph.search() || graph.search_knots();
+    let reported = graph.search() || graph.search_knots();
     drop(foreign_stacks);
     graph.early.start();
-    if told { SurveyResult::Told } else { SurveyResult::Clear }
+    if reported { SurveyResult::Reported } else { SurveyResult::Clear }
 }
 
 /// The `number`th node that belongs to `key`, in a sorted list.
@@ -258,7 +259,7 @@ impl Graph {
     fn search(&mut self) -> bool {
         self.parts.sort_unstable();
         self.declared.sort_unstable();
-        let mut told = false;
+        let mut reported = false;
         // Nodes, and which of their edges comes next.
         let mut path: Vec<(usize, usize)> = Vec::new();
         for start in 0..self.nodes.len() {
@@ -281,11 +282,11 @@ impl Graph {
                         path.push((next, 0));
                     }
                     Some(OVER) => {}
-                    Some(place) => told |= self.tell(&path[place..]),
+                    Some(place) => reported |= self.tell(&path[place..]),
                 }
             }
         }
-        told
+        reported
     }
 
     /// Holds the wait of a node. `None`: it is over, or leads elsewhere, or is about to be ended.

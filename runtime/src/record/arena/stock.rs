@@ -195,8 +195,8 @@ impl Stock {
         let here = &mut state.classes[class].batches;
         let from = here.len();
         here.extend(batches);
-        let came: usize = here[from..].iter().map(|batch| batch.len).sum();
-        self.lying.fetch_add(came, Ordering::Relaxed);
+        let added: usize = here[from..].iter().map(|batch| batch.len).sum();
+        self.lying.fetch_add(added, Ordering::Relaxed);
     }
 
     /// Whether it is of use to look what lies here, and to give what lies elsewhere.

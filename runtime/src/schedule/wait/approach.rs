@@ -101,7 +101,7 @@ pub(crate) enum How {
     #[default]
     Waits,
     /// The wait has a time-out of zero: the target is submitted, and not run by that.
-    Looks,
+    Checks,
     /// It waits by a future.
     Polls,
 }
@@ -197,7 +197,7 @@ impl Approach {
                     // SAFETY: the caller's count.
                     How::Waits => unsafe { submit::submit_for_waiter(header, None) },
                     // SAFETY: the caller's count.
-                    How::Looks => unsafe { submit::submit_for_look(header) },
+                    How::Checks => unsafe { submit::submit_for_check(header) },
                     // SAFETY: the caller's count.
                     How::Polls => unsafe { submit::submit_for_poll(header) },
                 };

@@ -44,7 +44,7 @@ impl Worker {
         if !self.post.mailbox.is_empty()
             || self.ready().len() != 0
             || self.running() != key
-            || self.shared().best_published(self.index, &self.looks, key) < key
+            || self.shared().best_published(self.index, &self.scan_turns, key) < key
             || !(self.jobs.get().0.is_null() || ptr::eq(self.jobs.get().0, scope))
             || !front.place.touch(|| self.post.attention.get() == 0)
         {
@@ -114,7 +114,7 @@ impl Worker {
             let mut best = Best { key: mine.min(roots), victim: None, next: NO_KEY };
             if self.driver.is_none() {
                 // What a thread submits is run by that thread.
-                shared.look(self.index, &self.looks, &mut best);
+                shared.scan(self.index, &self.scan_turns, &mut best);
             }
             let Best { key: best, victim, next } = best;
             if best == NO_KEY {

@@ -63,7 +63,7 @@ impl Worker {
                 || !self.post.mailbox.is_empty()
                 || self.ready().len() != 0
                 || self.running() != key
-                || self.shared().best_published(self.index, &self.looks, key) < key
+                || self.shared().best_published(self.index, &self.scan_turns, key) < key
             {
                 return None;
             }

@@ -94,7 +94,7 @@ impl Worker {
             && ready <= self.list.key()
             && ready <= self.post.shared_queue.key()
             && (ORDERED || ready <= shared.injector.key())
-            && ready <= shared.best_published(self.index, &self.looks, ready)
+            && ready <= shared.best_published(self.index, &self.scan_turns, ready)
         {
             if attention & HUNGRY != 0 {
                 // Its target may be alone in the queue ([`submit_for_waiter`](crate::schedule::submit)), and is not published.

@@ -92,7 +92,7 @@ impl Worker {
         let blocked = &self.shared().blocked_unwinding;
         blocked.fetch_add(1, Ordering::Relaxed);
         let mut since = None;
-        let came = self.engine().wait_for_wake(
+        let found = self.engine().wait_for_wake(
             || Some(self.keep_time(self.before_sleep_in(None)).map_or(LOOK, |left| left.min(LOOK))),
             || {
                 self.collect_mail();
@@ -118,6 +118,6 @@ impl Worker {
             },
         );
         blocked.fetch_sub(1, Ordering::Relaxed);
-        came
+        found
     }
 }

@@ -33,7 +33,7 @@ pub enum Sleep {
 /// See the module head.
 pub(super) struct Bed {
     state: Mutex<SleepState>,
-    told: Condvar,
+    changed: Condvar,
 }
 
 struct SleepState {
@@ -43,7 +43,7 @@ struct SleepState {
 
 impl Bed {
     pub(super) fn new() -> Bed {
-        Bed { state: Mutex::new(SleepState { sleep: Sleep::Awake, closed: false }), told: Condvar::new() }
+        Bed { state: Mutex::new(SleepState { sleep: Sleep::Awake, closed: false }), changed: Condvar::new() }
     }
 
     /// A word was lowered to `at`, its grace included: sees to it that the timer thread does not sleep beyond. True: it did, and was told.
@@ -57,7 +57,7 @@ impl Bed {
         if oversleeps {
             // Notified once; a thread that arms before the timer thread has looked need not notify it again.
             state.sleep = Sleep::Awake;
-            self.told.notify_one();
+            self.changed.notify_one();
         }
         oversleeps
     }
@@ -79,11 +79,11 @@ impl Bed {
         }
         state = if next == NEVER {
             state.sleep = Sleep::UntilTold;
-            self.told.wait(state).unwrap_or_else(PoisonError::into_inner)
+            self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
         } else {
             state.sleep = Sleep::Until(next);
             let left = Duration::from_nanos(next - now);
-            self.told.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+            self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
         };
         state.sleep = Sleep::Awake;
         !state.closed
@@ -99,9 +99,9 @@ impl Bed {
 
     /// The end. Idempotent.
     pub(super) fn close(&self) {
-        mutant!("closed_after_it_is_told", self.told.notify_one());
+        mutant!("closed_after_it_is_told", self.changed.notify_one());
         self.lock().closed = true;
-        mutant!("closed_after_it_is_told", (), self.told.notify_one());
+        mutant!("closed_after_it_is_told", (), self.changed.notify_one());
     }
 
     fn lock(&self) -> MutexGuard<'_, SleepState> {

@@ -24,7 +24,7 @@
 //! GR1 does not hold from a member's store of its key to its lowering, nor from a mender's exchange to the end of its second
 //! reading: a few instructions, or a time slice if the thread loses its core just there. The word is a hint for order and
 //! for nothing else. A worker that is about to sleep looks at all shared queues (`schedule/worker/steal.rs`), and a picker does so now and
-//! then: see [`Looks`](crate::shared::Looks), where the bound is stated.
+//! then: see [`ScanTurns`](crate::shared::ScanTurns), where the bound is stated.
 
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};

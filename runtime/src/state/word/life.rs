@@ -22,13 +22,13 @@ impl Word {
     /// holds it back, which learns that it was submitted.
     #[inline]
     pub fn submit(&self, marks: u64) -> bool {
-        let came = self.update(|b| match b.life() {
+        let updated = self.update(|b| match b.life() {
             NEW => Some(Bits((b.with_life(QUEUED).0 | marks) + LINK)),
             #[cfg(not(mutant = "held_submit_forgotten"))]
             HELD if !b.has(SUBMITTED) && marks & SUBMITTED != 0 => Some(Bits(b.0 | SUBMITTED)),
             _ => None,
         });
-        came.is_ok_and(|(before, _)| before.life() == NEW)
+        updated.is_ok_and(|(before, _)| before.life() == NEW)
     }
 
     /// New to held back by a pool, with the pool's link. `note` says under the lock whose it is (W15). False: it was

@@ -29,8 +29,8 @@ impl DeadlinesRecord {
 
     /// The user's clock has told this time.
     pub(super) fn hears(&self, now: Instant) {
-        let after = now.saturating_duration_since(self.first_told).as_nanos();
-        self.told.fetch_max(u64::try_from(after).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let after = now.saturating_duration_since(self.first_read).as_nanos();
+        self.latest.fetch_max(u64::try_from(after).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// What the time is at least: exact if the clock is the system's, or jumps. In the middle of a wait, and under a lock.
@@ -40,8 +40,8 @@ impl DeadlinesRecord {
             None => time::now(),
             Some(_) => {
                 // The clock's subscriber has told it before it has fired, which is before the caller's entry was in, or finds that.
-                let after = Duration::from_nanos(self.told.load(Ordering::Relaxed));
-                deadline_after(self.first_told, after).unwrap_or(self.first_told)
+                let after = Duration::from_nanos(self.latest.load(Ordering::Relaxed));
+                deadline_after(self.first_read, after).unwrap_or(self.first_read)
             }
         }
     }

@@ -47,7 +47,7 @@ pub struct WatchdogHandle {
 struct SharedWatchdog {
     state: Mutex<WatchdogState>,
     /// Told: the flags.
-    told: Condvar,
+    changed: Condvar,
     waker: Option<Waker>,
 }
 
@@ -70,7 +70,7 @@ impl WatchdogHandle {
         S: TimerServer<W>,
     {
         let waker = watchdog.queue.waker();
-        let shared = Arc::new(SharedWatchdog { state: Mutex::default(), told: Condvar::new(), waker });
+        let shared = Arc::new(SharedWatchdog { state: Mutex::default(), changed: Condvar::new(), waker });
         let (max_interval, counts) = (watchdog.max_interval, watchdog.counts.clone());
         // The name of a thread cannot hold a zero.
         let name = watchdog.hooks.name.replace('\0', "");
@@ -148,7 +148,7 @@ impl SharedWatchdog {
     fn ask(&self) {
         mutant!("timer_stop_wakes_first", self.waker.iter().for_each(Waker::wake_by_ref));
         self.lock().stop = true;
-        self.told.notify_all();
+        self.changed.notify_all();
         mutant!("timer_stop_wakes_first", (), self.waker.iter().for_each(Waker::wake_by_ref));
     }
 
@@ -160,8 +160,10 @@ impl SharedWatchdog {
             let left = until.map(|until| until.saturating_duration_since(time::now()));
             state = match left {
                 Some(Duration::ZERO) => return false,
-                Some(left) => self.told.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.told.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
         true
@@ -199,7 +201,7 @@ struct Ended<'a>(&'a SharedWatchdog);
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
         self.0.lock().ended = true;
-        self.0.told.notify_all();
+        self.0.changed.notify_all();
     }
 }
 

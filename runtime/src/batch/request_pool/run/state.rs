@@ -33,7 +33,7 @@ pub(super) struct RunState<'env, T> {
     /// Numbers that no lane has now, and the first that none has had.
     pub(super) free: Vec<usize>,
     pub(super) numbers: usize,
-    pub(super) came: Each<VecDeque<MemberOutcome<T>>>,
+    pub(super) outcomes: Each<VecDeque<MemberOutcome<T>>>,
     pub(super) kept: Each<VecDeque<(usize, T)>>,
     /// A member has not come to what it should, or a lane was cancelled.
     pub(super) failed: bool,
@@ -68,7 +68,7 @@ impl<'env, T> RunState<'env, T> {
             spare: 0,
             free: Vec::new(),
             numbers: 0,
-            came: Each::default(),
+            outcomes: Each::default(),
             kept: Each::default(),
             failed: false,
             given_up: false,
@@ -146,10 +146,10 @@ impl<'env, T> RunState<'env, T> {
     /// Whether what has come may wait for more: few values, while others run or are about to.
     pub(super) fn may_gather(&self) -> bool {
         let many = (self.limits.active / 2).min(GATHERED_AT_MOST);
-        self.gathers && self.came.len() < many && (self.spare > 0 || self.active > self.to_take)
+        self.gathers && self.outcomes.len() < many && (self.spare > 0 || self.active > self.to_take)
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.active == 0 && self.held.is_empty() && self.came.is_empty() && !self.failed
+        self.active == 0 && self.held.is_empty() && self.outcomes.is_empty() && !self.failed
     }
 }

@@ -126,21 +126,21 @@ impl Worker {
                 at = unsafe { h.lender.get().as_ref() };
             }
         }
-        let mut told = Vec::new();
+        let mut named = Vec::new();
         for header in &frames {
             // SAFETY: AB2: the runner's count is never given back.
             let h = unsafe { header.as_ref() };
             let borrows = !h.scope.get().is_null() || h.is(ARM) || h.is(BORROWS);
-            if told.len() < NAMED {
-                told.push(format!(
+            if named.len() < NAMED {
+                named.push(format!(
                     "'{}'{}",
                     h.name(),
                     if borrows { " (the requests that lent it their stacks wait for ever)" } else { "" }
                 ));
             }
         }
-        if frames.len() > told.len() {
-            told.push(format!("and {} more", frames.len() - told.len()));
+        if frames.len() > named.len() {
+            named.push(format!("and {} more", frames.len() - named.len()));
         }
         let thread = std::thread::current(); // not modelled: its name
         report::warn(
@@ -150,7 +150,7 @@ impl Worker {
                  Wait for these requests on the thread before it exits",
                 thread.name().unwrap_or("unnamed"),
                 left.len(),
-                told.join(", ")
+                named.join(", ")
             ),
         );
         for header in frames {

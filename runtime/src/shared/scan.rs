@@ -71,14 +71,14 @@ const WORDS: usize = 4;
 
 /// What one worker knows of its looks. Touched by the worker alone.
 #[derive(Debug, Default)]
-pub(crate) struct Looks {
+pub(crate) struct ScanTurns {
     /// How many may still go by the words.
     left: Cell<u32>,
     /// The group that the next of them begins at, counted from the worker's own.
     turn: Cell<usize>,
 }
 
-impl Looks {
+impl ScanTurns {
     /// Whether the look that begins may go by the words; counts it.
     fn by_words(&self) -> bool {
         let left = self.left.get();
@@ -135,13 +135,13 @@ impl Shared {
     /// short ways, which take what is at hand, of key `mine`, if that is not younger, and else make a [look](Self::look). A
     /// worker that keeps something older private is notified here as there: otherwise a worker with many children of one root never would notify it.
     #[inline(always)]
-    pub(crate) fn best_published(&self, index: usize, looks: &Looks, mine: u64) -> u64 {
+    pub(crate) fn best_published(&self, index: usize, turns: &ScanTurns, mine: u64) -> u64 {
         if !ORDERED {
             return NO_KEY;
         }
         let (mut best, workers) = (self.injector.key(), self.worker_records());
         if workers.len() > MEMBERS {
-            return best.min(self.best_of_groups(index, looks, mine));
+            return best.min(self.best_of_groups(index, turns, mine));
         }
         for other in workers.iter() {
             if other.index != index {
@@ -157,40 +157,40 @@ impl Shared {
     /// The least of the words in turn; or less than every key, if the next look has to be full. If it is older than `mine`, the
     /// look that follows reads the same ones.
     #[inline(never)]
-    fn best_of_groups(&self, index: usize, looks: &Looks, mine: u64) -> u64 {
-        if !looks.by_words() {
+    fn best_of_groups(&self, index: usize, turns: &ScanTurns, mine: u64) -> u64 {
+        if !turns.by_words() {
             return 0;
         }
         let groups = &self.groups.0;
-        let least = looks.groups_in_turn(index, groups.len()).map(|number| groups[number].key()).min();
+        let least = turns.groups_in_turn(index, groups.len()).map(|number| groups[number].key()).min();
         let least = least.unwrap_or(NO_KEY);
         if least >= mine {
-            looks.turn(groups.len());
+            turns.turn(groups.len());
         }
         least
     }
 
     /// Worker `index` compares with the others.
     #[inline(always)]
-    pub(crate) fn look<'a>(&'a self, index: usize, looks: &Looks, best: &mut Best<'a>) {
+    pub(crate) fn scan<'a>(&'a self, index: usize, turns: &ScanTurns, best: &mut Best<'a>) {
         if !ORDERED {
             return;
         }
         if self.worker_records().len() > MEMBERS {
-            return self.look_by_groups(index, looks, best);
+            return self.scan_by_groups(index, turns, best);
         }
         self.other_records(index).for_each(|other| best.compare(other));
     }
 
     #[inline(never)]
-    fn look_by_groups<'a>(&'a self, index: usize, looks: &Looks, best: &mut Best<'a>) {
-        if !looks.by_words() {
-            looks.left.set(FULL_EVERY - 1);
+    fn scan_by_groups<'a>(&'a self, index: usize, turns: &ScanTurns, best: &mut Best<'a>) {
+        if !turns.by_words() {
+            turns.left.set(FULL_EVERY - 1);
             self.other_records(index).for_each(|other| best.compare(other));
             return;
         }
         let (groups, workers) = (&self.groups.0, self.worker_records());
-        for number in looks.groups_in_turn(index, groups.len()) {
+        for number in turns.groups_in_turn(index, groups.len()) {
             let (group, first) = (&groups[number], number * MEMBERS);
             let members = workers.range(first, first + MEMBERS);
             let seen = group.key();
@@ -204,7 +204,7 @@ impl Shared {
                 best.next = best.next.min(seen);
             }
         }
-        looks.turn(groups.len());
+        turns.turn(groups.len());
     }
 }
 
@@ -221,10 +221,10 @@ mod tests {
 
     #[test]
     fn of_thirty_two_looks_one_is_full() {
-        let looks = Looks::default();
-        assert!(!looks.by_words(), "the first");
-        looks.left.set(FULL_EVERY - 1);
-        let by_words = (0..).take_while(|_| looks.by_words()).count();
+        let turns = ScanTurns::default();
+        assert!(!turns.by_words(), "the first");
+        turns.left.set(FULL_EVERY - 1);
+        let by_words = (0..).take_while(|_| turns.by_words()).count();
         assert_eq!(by_words, 31);
     }
 
@@ -232,13 +232,13 @@ mod tests {
     fn looks_by_words_read_all_of_them_up_to_32_workers_and_else_each_in_turn() {
         for groups in [2, 4, 5, 8, 32, 124] {
             for index in [0, 7, 8, 8 * groups - 1] {
-                let looks = Looks::default();
+                let turns = ScanTurns::default();
                 let mut unread: Vec<usize> = (0..groups).collect();
                 for _ in 0..groups.div_ceil(WORDS) {
-                    let read: Vec<usize> = looks.groups_in_turn(index, groups).collect();
+                    let read: Vec<usize> = turns.groups_in_turn(index, groups).collect();
                     assert_eq!(read.len(), groups.min(WORDS), "{groups} groups");
                     unread.retain(|number| !read.contains(number));
-                    looks.turn(groups);
+                    turns.turn(groups);
                 }
                 assert!(unread.is_empty(), "{groups} groups, worker {index}: {unread:?}");
             }

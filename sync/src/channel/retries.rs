@@ -26,16 +26,16 @@ pub(super) const NOBODY: usize = usize::MAX;
 
 /// See the module head. Under the channel's lock.
 #[derive(Debug)]
-pub(super) struct Looks {
+pub(super) struct Retries {
     /// How often a wait may look.
     many: u8,
     /// How many waits may not look before one tries again.
     rest: u8,
 }
 
-impl Looks {
-    pub(super) const fn new() -> Looks {
-        Looks { many: LOOKS, rest: TRIES }
+impl Retries {
+    pub(super) const fn new() -> Retries {
+        Retries { many: LOOKS, rest: TRIES }
     }
 
     /// Whether one that is on that thread, and has looked so often, is to look again before it waits for the other side, which is on that
@@ -81,9 +81,9 @@ mod tests {
     use super::*;
 
     /// Waits, and looks in vain. Answers how often.
-    fn in_vain(looks: &mut Looks, other: usize) -> u8 {
+    fn in_vain(retries: &mut Retries, other: usize) -> u8 {
         let mut looked = 0;
-        while looks.again(8, other, looked) {
+        while retries.again(8, other, looked) {
             looked += 1;
         }
         looked
@@ -91,21 +91,21 @@ mod tests {
 
     #[test]
     fn who_waits_for_its_own_worker_or_for_nobody_yet_does_not_look() {
-        let mut looks = Looks::new();
-        assert_eq!(in_vain(&mut looks, NOBODY), 0);
-        assert_eq!(in_vain(&mut looks, 8), 0);
-        assert_eq!(in_vain(&mut looks, 7), LOOKS);
+        let mut retries = Retries::new();
+        assert_eq!(in_vain(&mut retries, NOBODY), 0);
+        assert_eq!(in_vain(&mut retries, 8), 0);
+        assert_eq!(in_vain(&mut retries, 7), LOOKS);
     }
 
     #[test]
     fn looks_that_are_in_vain_become_fewer_and_one_that_finds_something_restores_them() {
-        let mut looks = Looks::new();
-        let first: Vec<u8> = (0..6).map(|_| in_vain(&mut looks, 7)).collect();
+        let mut retries = Retries::new();
+        let first: Vec<u8> = (0..6).map(|_| in_vain(&mut retries, 7)).collect();
         assert_eq!(first, [16, 8, 4, 2, 1, 0]);
-        let later: u32 = (0..160).map(|_| u32::from(in_vain(&mut looks, 7))).sum();
+        let later: u32 = (0..160).map(|_| u32::from(in_vain(&mut retries, 7))).sum();
         assert_eq!(later, 10, "one try in sixteen waits");
-        while !looks.again(8, 7, 0) {}
-        looks.found();
-        assert_eq!(in_vain(&mut looks, 7), LOOKS);
+        while !retries.again(8, 7, 0) {}
+        retries.found();
+        assert_eq!(in_vain(&mut retries, 7), LOOKS);
     }
 }
