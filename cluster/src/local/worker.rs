@@ -2,7 +2,7 @@
 //!
 //! # How it ends with its coordinator
 //!
-//! Mostly its socket ends: by [`Told::Leave`], or without it if the coordinator is dead. Three more things may happen, and none keeps the worker:
+//! Mostly its socket ends: by [`ToWorker::Leave`], or without it if the coordinator is dead. Three more things may happen, and none keeps the worker:
 //!
 //! * *Another process holds the coordinator's end of the socket.* A worker that the coordinator was starting when it died has a copy, until it executes its program. So a thread waits for
 //!   the coordinator's pidfd, and then shuts the socket.
