@@ -1,24 +1,23 @@
-//! A mailbox: many push, one owner pops all there is.
+//! A mailbox: many threads push, and one owner takes everything at once.
 //!
 //! A stack linked through the items themselves: no allocation, one exchange loop to push, one swap to take everything.
-//! Nobody ever pops a single item, so an item can come back while a pusher still holds an old head without harm (no
-//! ABA): a pusher only ever puts itself *in front of* the head it read, and that head, whatever it is by then, is the
-//! head at the moment of the exchange.
+//! No thread pops a single item, so there is no ABA problem: an item may be pushed again while another pusher still has an old head. A pusher
+//! puts its item *in front of* the head that it has read, and the exchange succeeds only if that is still the head.
 //!
-//! **States of an item.** *Out*: it belongs to the holder of its pointer. *In*: from the exchange of its push until an
-//! [`Arrived`] hands it over it belongs to the mailbox, and only its link is touched: by its pusher before the exchange,
-//! by the `Arrived` that swapped it out after.
+//! **States of an item.** *Out*: it belongs to the holder of its pointer. *In*: it belongs to the mailbox, from the exchange of its push until an
+//! [`Arrived`] hands it over. Meanwhile only its link is accessed: by its pusher before the exchange, and then by the `Arrived` that swapped
+//! it out.
 //!
-//! **Who wakes the owner.** A push that finds the mailbox empty answers `true`, and its caller wakes the owner. A push
-//! that finds something in it need not: the push of the first item returned that it was the first, and its caller wakes the owner after that. The
-//! owner takes everything by one swap; so either it takes both items, or the second push found the mailbox empty again.
+//! **Which pusher wakes the owner.** A push that finds the mailbox empty returns `true`, and its caller wakes the owner. A push that finds an
+//! item need not: the caller that pushed the first item wakes the owner after that. The owner takes everything by one swap. So either it
+//! takes both items, or the second push found the mailbox empty again.
 //!
 //! Invariants:
 //!
 //! 1. A pointer in the head or in a link is null or points to an item that is *in* (promised by the caller of `push`).
 //! 2. Every item is in at most one mailbox, once (promised by the same).
-//! 3. The swap that takes the list acquires, and every push releases: what a pusher did before is seen by the taker,
-//!    for all items, since pushes in between keep the release sequence going.
+//! 3. The swap that takes the list acquires, and every push releases. So the owner sees what each pusher did before its push, since pushes in
+//!    between continue the release sequence.
 
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
@@ -30,8 +29,8 @@ use forebear_context::shim::mutant;
 ///
 /// # Safety
 ///
-/// `link` answers with the same field every time, a field of `*this` that nobody else uses while the item is in a
-/// mailbox, and reads no other part of the item than it needs to find it.
+/// `link` returns the same field of `*this` every time, and reads no other part of the item than it needs to find it. No other code uses the
+/// field while the item is in a mailbox.
 ///
 /// ```
 /// use std::ptr::NonNull;
@@ -99,10 +98,10 @@ impl<T: Linked> Mailbox<T> {
         Mailbox { head: AtomicPtr::new(null_mut()) }
     }
 
-    /// Puts an item in. Answers whether the mailbox was empty: then the caller wakes the owner, by
-    /// [`Signals::wake`](crate::Signals::wake), or nobody will.
+    /// Puts an item in. Returns whether the mailbox was empty. If so, the caller has to wake the owner, by
+    /// [`Signals::wake`](crate::Signals::wake); no other thread does.
     ///
-    /// Lock-free; callable from any thread. Once this has put the item in, the owner may have taken it and freed it.
+    /// Lock-free; may be called from any thread. When it returns, the owner may have taken the item and freed it.
     ///
     /// # Safety
     ///
@@ -115,8 +114,8 @@ impl<T: Linked> Mailbox<T> {
         unsafe { self.push_chain(item, item) }
     }
 
-    /// Puts several items in by one exchange, as if they were pushed one after the other: the earliest first, and each later one's link
-    /// says which came before it, down to the earliest. Answers as [`push`](Self::push) does, for all of them.
+    /// Puts several items in by one exchange, as if they were pushed one after the other, the earliest first. The link of each leads to the
+    /// one before it, down to the earliest. Returns what [`push`](Self::push) does, for all of them.
     ///
     /// # Safety
     ///
@@ -137,13 +136,13 @@ impl<T: Linked> Mailbox<T> {
         }
     }
 
-    /// Takes everything that is in, in order of arrival.
+    /// Takes all items, in order of arrival.
     pub fn take_all(&self) -> Arrived<T> {
         let latest = self.take_latest_first();
         Arrived { next: reversed(latest.next) }
     }
 
-    /// Takes everything that is in, the latest first: so each item's link is read once, and none is written.
+    /// Takes all items, the latest first. Each item's link is read once, and none is written.
     ///
     /// ```
     /// use std::ptr::NonNull;
@@ -185,14 +184,14 @@ impl<T: Linked> Mailbox<T> {
         Arrived { next: latest }
     }
 
-    /// Whether there was nothing in it a moment ago.
+    /// Whether the mailbox was empty a moment ago.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.head.load(Acquire).is_null()
     }
 }
 
-/// Turns a list that is ours alone the other way round; its new first item.
+/// Reverses a list that this thread alone has; returns its new first item.
 fn reversed<T: Linked>(mut latest: *mut T) -> *mut T {
     let mut first = null_mut();
     while let Some(item) = NonNull::new(latest) {

@@ -1,12 +1,12 @@
 //! [`blocking()`]: a call that blocks its thread, made on a thread that may be blocked.
 //!
-//! The threads are those of the crate `blocking`: it starts one when a call waits and none is idle, up to a bound. An idle thread stays. The caller
-//! waits in the list of the call's own signal.
+//! The threads are those of the crate `blocking`. It starts one when a call waits and none is idle, up to a bound. An idle thread stays. The
+//! caller waits in the list of the call's own signal.
 //!
-//! # Who drops what
+//! # Which side drops the value
 //!
-//! The call keeps what `f` came to in a slot that both sides have a count of. The caller takes it out. A caller that was cancelled gives its
-//! count back, and the thread of the call drops the slot, and what is in it, when `f` has returned.
+//! The result of `f` goes to a slot of which both sides have a count, and the caller takes it out. A caller that was cancelled gives its
+//! count up. Then the thread of the call drops the slot with the result, when `f` has returned.
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError}; // not modelled: what races is the signal
@@ -19,34 +19,35 @@ use forebear_context::shim::Mutex;
 use crate::block_on::Signal;
 use crate::here::with_context;
 
-/// What both sides share.
+/// The state that the caller and the thread of the call share.
 struct Call<R> {
     slot: Mutex<Option<std::thread::Result<R>>>,
     done: Signal,
 }
 
-/// Calls `f` on a thread outside the workers, which it may block, and answers what it returned.
+/// Calls `f` on a thread outside the workers, which `f` may block, and returns its result.
 ///
-/// In a request this suspends the request meanwhile, and its worker goes on with other work; on a plain thread it blocks the thread. A worker
-/// that blocks stops every request that stands on it: those that have started on it, which no other worker can take over, and those it has not
-/// shown to others yet. So wrap what waits for the outside world by blocking its thread:
+/// In a request this suspends the request, and its worker runs other work meanwhile. On a plain thread it blocks the thread. A blocked worker
+/// stops every request that has started on it, since no other worker can take these over. It also stops the unstarted ones in its private queue.
+/// So wrap calls that wait for the outside world by blocking their thread:
 ///
 /// * files, directories, `std::io::stdin`, name look-ups, sockets of `std::net`;
 /// * child processes: `Command::output`, `status`, `Child::wait`;
-/// * locks, channels and joins of `std` that are held, or awaited, for longer than a moment; libraries that do such things inside;
+/// * locks, channels and joins of `std` that are held, or waited for, longer than a moment; libraries that use them inside;
 /// * foreign functions that sleep.
 ///
-/// Work that computes needs none of this, nor does a short write to a log. What is not wrapped is not wrong: the program does the same, but
-/// up to as many workers as there are such calls do nothing else meanwhile; with all workers in such calls nothing goes on.
+/// Work that computes needs no wrapping, nor does a short write to a log. A call that is not wrapped gives the same result, but its worker
+/// does nothing else meanwhile. With all workers in such calls no request makes progress.
 ///
 /// The threads are those of the crate [`blocking`](https://docs.rs/blocking): started when they are needed, 500 at most
-/// (`BLOCKING_MAX_THREADS`), shared with everybody in the process who uses that crate. The queue in front of them is first in, first out: urgency
-/// and priority do not count there. `f` runs outside of any request: [`Request::current`](https://docs.rs/forebear/latest/forebear/struct.Request.html)
-/// is `None` in it, and its own stack is a thread's. A dump shows the caller as waiting for a blocking call. `f` may drop the last handle of a runtime, also of
-/// the caller's: as inside a request, another thread then waits for the runtime's end.
+/// (`BLOCKING_MAX_THREADS`), shared with all other users of that crate in the process. Their queue is first in, first out: urgency
+/// and priority have no effect there. `f` runs outside of any request, on a thread's stack:
+/// [`Request::current`](https://docs.rs/forebear/latest/forebear/struct.Request.html) is `None` in it. A dump shows the caller as waiting for a
+/// blocking call. `f` may drop the last handle of a runtime, also of the caller's: as inside a request, another thread then waits for the
+/// runtime's end.
 ///
-/// Suspends. A cancellation point: a caller that is cancelled goes on at once, `f` runs on, or runs yet, and its value is dropped on that
-/// thread. In a request that is cancelled already `f` is dropped uncalled. For a child process that is to be killed by a cancel see
+/// Suspends. A cancellation point: a cancelled caller returns at once. `f` still runs to its end, and its value is dropped on that
+/// thread. In a request that is cancelled already, `f` is dropped uncalled. For a child process that a cancel should kill, see
 /// [`block_on`](fn@crate::block_on).
 ///
 /// # Errors
@@ -55,8 +56,8 @@ struct Call<R> {
 ///
 /// # Panics
 ///
-/// With the panic of `f`, so the request fails with that; the panic of a call whose caller was cancelled ends there. In a `no_suspend` region, by
-/// name.
+/// With the panic of `f`, so the request fails with it. If the caller was cancelled, the panic of `f` is dropped. In a `no_suspend` region, with the
+/// region's name.
 ///
 /// ```
 /// use forebear::{Request, blocking};

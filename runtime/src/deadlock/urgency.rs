@@ -1,31 +1,32 @@
-//! Urgency: a request that others wait for is as urgent as the most urgent of them, and so is what it waits for itself.
+//! Urgency: a request is as urgent as the most urgent of its waiters, and so is the target that it waits for itself.
 //!
-//! It travels as a root key (see `docs/decisions/0001`): from the waiter to the target, and if the target's stack is parked
-//! in a wait of its own, on to that one's target, and so on, by a loop. A raise of something unstarted is a second entry by
-//! the new key; of something started it lowers its fiber's urgency, which decides when the fiber is made ready.
+//! Urgency travels as a root key (see `docs/decisions/0001`), from the waiter to its target. If the target's stack is parked in a wait of its
+//! own, a loop continues with the target of that wait, and so on: this is the *chain*. A raise of an unstarted request makes a second entry by
+//! the new key. A raise of a started one lowers the key of its fiber, which decides when the fiber is made ready.
 //!
-//! When the most urgent of those who wait gives up, the target *falls* to the most urgent of the others, along the same way: the
-//! fiber's urgency is that of the requests on it, whose urgency is that of those who still wait. A ready fiber is moved by a raise
-//! ([`Ready::raise`](crate::stack::ready::Ready::raise)), and not by a fall: it falls when it is next made ready; an unstarted request goes back to its own place when somebody comes to the entry by the higher key
-//! ([`is_outdated`]). Of a crowd only the first [`LONGEST`] are asked. A raise that meets a fall may be lost until the next
-//! wait: order is a preference.
+//! When the most urgent waiter gives up, the target *falls* to the most urgent of the others, along the same chain. The urgency of a fiber
+//! is that of the requests on it, and theirs is that of their remaining waiters. A raise moves a ready fiber
+//! ([`Ready::raise`](crate::stack::ready::Ready::raise)). A fall does not: the fiber falls when it is next made ready. An unstarted request
+//! falls when a worker pops the entry by the higher key ([`is_outdated`]). Of many waiters only the first [`LONGEST`] are read. A raise that
+//! meets a fall may be lost until the next wait: order is a preference.
 //!
-//! What a parked fiber waits for may be followed only on its own worker's thread: there it cannot go on meanwhile, so it
-//! keeps its target alive. A chain that leads to another worker goes on there, in whatever runtime that is: the raise is left in that worker's
-//! post. If the target has not started, and is of a runtime that the raiser is no worker of, its second entry stands in a shared queue of that runtime.
+//! Only the worker of a parked fiber may read what the fiber waits for. On that thread the fiber cannot continue meanwhile, so it
+//! keeps its target alive. Where a chain leads to another worker, the thread leaves the raise in that worker's post, and that worker
+//! follows the chain, whatever runtime it is of. If the target has not started, and the raiser is no worker of the target's runtime, the second
+//! entry goes to a shared queue of that runtime.
 //!
-//! What a fiber waits for may be held by another context: then that is raised, and what it waits for; the waiter gets the place in
-//! the list there that goes with its new key.
+//! A fiber may wait for something that another context holds, such as a lock. Then the holder is raised, and its target. The waiter moves to the
+//! place in the lock's queue that its new key gives it.
 //!
 //! # Invariants
 //!
-//! * **U1** A chain is followed on the thread of the worker whose fiber is looked into.
+//! * **U1** A chain is followed on the thread of the worker whose fiber is read.
 //! * **U2** The thread that follows a chain has a count of the current request, or runs a parked fiber that has one.
-//! * **U3** A waiter for a pool says where its lanes are: in its own frame, so they may be read on its worker's thread while
-//!   it is parked, or was woken and has not gone on. The lanes' own waits lead to the members. So does who waits for several.
-//! * **U4** What is left with a runtime, a raise or an entry, has a link. A runtime is marked as over before it takes out the last of that
-//!   ([`Shared::close`](crate::shared::Shared::close)), and both lists have locks. So a thread that leaves something looks at the mark after that, and
-//!   takes it back if the mark is set: nothing stays there for ever.
+//! * **U3** The wait for a pool names the pool's lanes, in the waiter's frame. They may be read on its worker's thread while the waiter
+//!   is parked, or was woken and has not continued. The lanes' own waits lead to the members. The same holds for a wait for several requests.
+//! * **U4** A raise or an entry that is left with a runtime has a link. A runtime is marked as over before it takes out the last of these
+//!   ([`Shared::close`](crate::shared::Shared::close)), and both lists have locks. A thread that leaves one reads the mark after that, and
+//!   takes it back if the mark is set. So none stays there for ever.
 
 use std::ptr::{self, NonNull};
 
@@ -47,10 +48,10 @@ use crate::state::word::{HELD, NEW};
 
 /// In the place of a key: the urgency has fallen. A minimum with it changes nothing.
 const FALLEN: u64 = NO_KEY;
-/// A chain longer than this is cut: order is a preference, and nobody may stop a worker by it.
+/// A longer chain is cut: order is a preference, and no program may keep a worker busy by it.
 const LONGEST: usize = 64;
 
-/// Something of root key `key` on this thread waits for the target. `here` is the worker whose thread this is.
+/// A waiter of root key `key` on this thread waits for the target. `here` is the worker whose thread this is.
 ///
 /// # Safety
 ///
@@ -67,7 +68,7 @@ pub(crate) unsafe fn raise(here: Option<&WorkerRecord>, target: NonNull<Header>,
     unsafe { follow(here, target, key) };
 }
 
-/// Who waited with this key has left the target's list, and the target goes on.
+/// A waiter of this key has left the target's list, and the target continues.
 ///
 /// # Safety
 ///
@@ -81,7 +82,7 @@ pub(crate) unsafe fn leave(here: Option<&WorkerRecord>, target: NonNull<Header>,
     }
 }
 
-/// Makes the request no more urgent than those who wait for it, and than `floor`. False: it is as urgent as before.
+/// Makes the request no more urgent than its waiters, and than `floor`. False: its urgency is as before.
 fn sink(h: &Header, floor: u64) -> bool {
     let Some(risen) = h.risen_to() else { return false };
     if h.word().lock().is_err() {
@@ -105,9 +106,9 @@ fn sink(h: &Header, floor: u64) -> bool {
     !stays && most > risen && h.fall(risen, most)
 }
 
-/// Makes a stack as urgent as the requests on it, and nothing more, unless it holds what others may wait for: then it is made so
-/// when it has given that back. By the stack's own code, or on its worker's thread while it is left. A waiter that has raised it
-/// since has noted that there.
+/// Makes a stack as urgent as the requests on it, and no more. If it holds a lock that others may wait for, it falls when it has released
+/// the lock. Called by the stack's own code, or on its worker's thread while it is suspended. A waiter that has raised it since has noted that
+/// there.
 pub(crate) fn fall(fiber: &Fiber) {
     if fiber.context().locks().get() > 0 {
         return;
@@ -123,14 +124,14 @@ pub(crate) fn fall(fiber: &Fiber) {
     }
 }
 
-/// Whether an entry by this key is of an unstarted request that has fallen since.
+/// Whether an entry by this key belongs to an unstarted request that has fallen since.
 pub(crate) fn is_outdated(header: NonNull<Header>, key: u64) -> bool {
     // SAFETY: the entry's link (E1).
     let h = unsafe { header.as_ref() };
     h.side().is_some() && h.urgency() > key && h.word().load().is_unstarted()
 }
 
-/// The target's urgency has been lowered to `key`, or is no more what it was ([`FALLEN`]): does what follows from it.
+/// The target has been raised to `key`, or has fallen ([`FALLEN`]). Follows the chain from it.
 ///
 /// # Safety
 ///
@@ -141,7 +142,7 @@ pub(crate) unsafe fn follow(here: Option<&WorkerRecord>, target: NonNull<Header>
     unsafe { follow_from(here, Link::Request(target), key) };
 }
 
-/// Somebody of root key `key` waits for what this stack holds: the stack becomes as urgent, and what it waits for itself.
+/// A waiter of root key `key` waits for a lock that this stack holds. Raises the stack, and the target that it waits for itself.
 pub(crate) fn raise_holder(here: Option<&WorkerRecord>, holder: &StackView<'_>, key: u64) {
     if let Some(link) = raise_stack(here, holder, key) {
         // SAFETY: the stack is this worker's (K6).
@@ -149,18 +150,19 @@ pub(crate) fn raise_holder(here: Option<&WorkerRecord>, holder: &StackView<'_>, 
     }
 }
 
-/// Makes a stack as urgent as `key`. If it was less urgent, answers the stack if the chain goes on from it on this thread, or leaves that with the
-/// worker whose stack it is. If not, each thread that raised it so far has followed the chain, and a wait that began since then has passed it on.
+/// Makes a stack as urgent as `key`. If it was less urgent, the chain continues from it: the answer is the stack if this is its worker's
+/// thread, and otherwise the raise is left with that worker. If it was not, the threads that raised it before have followed the chain, and a wait
+/// that began since has passed the urgency on.
 #[inline]
 fn raise_stack(here: Option<&WorkerRecord>, holder: &StackView<'_>, key: u64) -> Option<Link> {
     holder.lower_urgency(key).then(|| link_to_stack(here, holder, key)).flatten()
 }
 
-/// The stack, if the chain goes on from it on this thread. If not, it leaves that with the worker whose stack it is.
+/// The stack, if this is its worker's thread. Otherwise leaves the raise with that worker.
 #[cold]
 #[inline(never)]
 fn link_to_stack(here: Option<&WorkerRecord>, holder: &StackView<'_>, key: u64) -> Option<Link> {
-    // On a foreign thread, which has no order; or given back meanwhile.
+    // It is on a foreign thread, which has no order; or the lock has been released meanwhile.
     let worker = holder.worker()?;
     if here.is_some_and(|here| ptr::eq(here, worker)) {
         return Some(Link::Stack(holder.fiber()));
@@ -170,17 +172,17 @@ fn link_to_stack(here: Option<&WorkerRecord>, holder: &StackView<'_>, key: u64) 
     None
 }
 
-/// Whether it was less urgent.
+/// Raises the urgency; whether it was lower.
 fn lower(fiber: &Fiber, key: u64) -> bool {
-    // A look first: mostly it is as urgent.
+    // A load first: mostly it is as urgent.
     fiber.urgency.load(Ordering::Relaxed) > key && fiber.urgency.fetch_min(key, Ordering::Relaxed) > key
 }
 
-/// What a chain leads through, its urgency lowered already.
+/// A link of a chain, already raised.
 #[derive(Clone, Copy)]
 enum Link {
     Request(NonNull<Header>),
-    /// Which holds what is waited for, and is, or was, a stack of the worker whose thread this is.
+    /// The holder of what is waited for: it is, or was, a stack of the worker whose thread this is.
     Stack(NonNull<Fiber>),
 }
 
@@ -203,8 +205,7 @@ unsafe fn follow_from(here: Option<&WorkerRecord>, link: Link, key: u64) {
     }
 }
 
-/// Does what follows for the link alone. Answers what it waits for itself, if that has become more urgent by this; more
-/// of that goes to `rest`.
+/// Follows the chain by one link. Returns the next link, if this one has raised it; further ones go to `rest`.
 ///
 /// # Safety
 ///
@@ -217,7 +218,7 @@ unsafe fn step(here: Option<&WorkerRecord>, link: Link, key: u64, rest: &mut Vec
             let number = ptr::from_ref(here?).addr();
             // SAFETY: K4.
             if unsafe { Fiber::context_at(fiber).as_ref() }.place().get() != number {
-                // Given back since it was raised.
+                // It has released the lock since it was raised.
                 return None;
             }
             // SAFETY: U1: this is the thread of the worker whose number the context has; K6: so the fiber is one of its coroutines, and
@@ -254,11 +255,11 @@ unsafe fn step_from_request(
     let fiber = h.fiber.load(Ordering::Acquire);
     // SAFETY: an arena that a request ran on stays while the request does (M3).
     let ran_on = unsafe { h.ran_on.load(Ordering::Acquire).as_ref() };
-    // On a foreign thread, which has no order; or just claimed, and its start will see the urgency.
+    // It is on a foreign thread, which has no order; or it was just claimed, and its start will see the urgency.
     let arena = ran_on.filter(|arena| arena.worker != u32::MAX && !fiber.is_null())?;
     let worker = arena.shared().worker_records().get(arena.worker as usize)?;
     if !here.is_some_and(|here| ptr::eq(here.shared(), worker.shared())) {
-        // Its stacks may be unmapped meanwhile: they are not touched here. The worker does it when it follows the raise.
+        // Its stacks may be unmapped meanwhile, so this thread does not touch them. The worker raises them when it follows the raise.
         leave_with(worker, target, key);
         return None;
     }
@@ -274,7 +275,7 @@ unsafe fn step_from_request(
     unsafe { on_from(here, fiber, key, rest) }
 }
 
-/// What is after others has become more urgent: so do those. Each is left to a worker, which follows it on: so this is no recursion.
+/// A dependent has been raised, so its dependencies are. Each raise is left to a worker, which follows the chain; so this does not recurse.
 #[cold]
 fn raise_dependencies(h: &Header, key: u64) {
     // SAFETY: M3.
@@ -290,7 +291,7 @@ fn raise_dependencies(h: &Header, key: u64) {
     }
 }
 
-/// Where the chain leads on from a stack of this thread.
+/// The next link of the chain behind a stack of this thread.
 ///
 /// # Safety
 ///
@@ -316,7 +317,7 @@ unsafe fn on_from(
     {
         here.raise_ready(NonNull::from(fiber));
     }
-    // On this very thread, and not current: it is parked, or was woken and has not gone on.
+    // The stack is on this very thread, and not current: it is parked, or was woken and has not continued.
     match fiber.context().waits_for() {
         (Reason::Request, next) => {
             let next = NonNull::new(next.cast::<Header>())?;
@@ -326,7 +327,7 @@ unsafe fn on_from(
         (Reason::Pool, lanes) => {
             // SAFETY: U3.
             let lanes = unsafe { lanes.cast::<Lanes>().as_ref() }?;
-            // The waiter for the pool stands in no lane's list.
+            // The waiter for the pool is in no lane's list.
             let floor = fiber.urgency.load(Ordering::Relaxed);
             // SAFETY: U2: the handle's link.
             let changed = |lane: &NonNull<Header>| changes(unsafe { lane.as_ref() }, floor);
@@ -349,7 +350,7 @@ unsafe fn on_from(
         }
         // The holder's urgency falls when it has released the lock.
         (reason, _) if reason.has_owner() && key != FALLEN && fiber.context().is_waiting() => {
-            // SAFETY: U1: the stack is left, and its wait goes on until this thread enters it again.
+            // SAFETY: U1: the stack is suspended, and its wait lasts until this thread enters it again.
             let wait = unsafe { fiber.context().owner_wait() }?;
             // SAFETY: as above.
             unsafe { wait.promote(key) };
@@ -363,15 +364,15 @@ unsafe fn on_from(
     }
 }
 
-/// It stands somewhere among the less urgent: a second entry by the new key, in a shared queue of its runtime. The worker that comes to the first one finds a
-/// stale entry.
+/// The request's entry is among less urgent ones. Pushes a second entry by the new key to a shared queue of its runtime. The worker that pops
+/// the first one finds a stale entry.
 fn enter_again(here: Option<&WorkerRecord>, target: NonNull<Header>, key: u64) {
     // SAFETY: U2 by the callers.
     let h = unsafe { target.as_ref() };
     // SAFETY: M3.
     let Some(arena) = (unsafe { h.arena.get().as_ref() }) else { return };
     if matches!(h.word().load().life(), NEW | HELD) {
-        // It has no entry. A pool that holds it back looks at its urgency when it admits it.
+        // It has no entry. A pool that holds it back reads its urgency when it admits it.
         return;
     }
     let shared = arena.shared();
@@ -388,8 +389,8 @@ fn enter_again(here: Option<&WorkerRecord>, target: NonNull<Header>, key: u64) {
     shared.signals.notify_any();
 }
 
-/// In whose shared queue a thread that is no worker of the runtime puts what was made at `arena`. Each worker looks at all shared queues; a thread that drives a
-/// runtime without workers looks at its own.
+/// The worker to whose shared queue a thread that is no worker of the runtime pushes a request made at `arena`. Each worker scans all shared
+/// queues; a thread that drives a runtime without workers scans its own.
 fn shared_queue_for(arena: &Arena) -> Option<&WorkerRecord> {
     let shared = arena.shared();
     match arena.worker {

@@ -1,39 +1,38 @@
-//! Walking up: how a question goes up a line of ancestors, past those that cannot answer it any more.
+//! The ancestor walk: a search up the line of ancestors, past those that cannot answer any more.
 //!
-//! Whether an ancestor was cancelled is asked when a request is submitted, and when one ends before its children
-//! ([`crate::cancel`]). An ancestor that is over, and was not cancelled, is *passed*: the question goes on to its parent, and
-//! always will. In a line of generations whose handles are kept all are over but the last, so each would ask its way past all
-//! before it. Therefore a long walk leaves *skip links*: at one in [`STRIDE`] of those that it has passed, each to the next such,
-//! and each that it has gone by is led to where the next one led. That is path splitting, as in a forest of disjoint sets
+//! A request asks whether an ancestor was cancelled when it is submitted, and when it ends before its children
+//! ([`crate::cancel`]). An ancestor that is over, and was not cancelled, is *passed*: the walk continues with its parent, and
+//! always will. In a line of generations whose handles are kept, all but the last are over, so each walk would pass all
+//! before it. Therefore a long walk leaves *skip links*. It writes one at every [`STRIDE`]th ancestor that it passes, which leads to the next such
+//! ancestor. It also moves each skip link that it follows on to where the next one leads. That is path splitting, as in a forest of disjoint sets
 //! (Tarjan and van Leeuwen, *Worst-case analysis of set union algorithms*, 1984): n walks take some `STRIDE + log n` steps
-//! each, in whatever order they come. Short lines, which nearly all are, leave nothing, and so do those that nobody keeps:
-//! their past is forgotten as they go (decision 0005).
+//! each, in whatever order they come. Nearly all lines are short, and a walk leaves no links there. It leaves none either in a line whose handles
+//! are dropped, where finished parents are forgotten (decision 0005).
 //!
-//! # A cancel that is on its way
+//! # A cancel that has not reached a waiter
 //!
-//! A cancel marks the descendants of a request one after the other. A target may be marked, and its waiter be told so, before the
-//! mark has come to the waiter. The waiter then *draws the cancel down* itself, by [`draw_down`]: it walks past ancestors that
-//! still run to the nearest cancelled one, and asks all that it has come by, the highest first, as the cancel would have. So the
-//! waiter is marked, unless somebody on the way is spared or shielded.
+//! A cancel marks the descendants of a request one after the other. It may have marked a target, and the target have notified its waiter,
+//! before it marks the waiter. The waiter then *draws the cancel down* itself, by [`draw_down`]: it walks past ancestors that
+//! still run to the nearest cancelled one. Then it asks all that it has passed to cancel, the highest first, as the cancel would have. So the
+//! waiter is marked, unless a request in between is spared or shielded.
 //!
 //! # Invariants
 //!
-//! * **CL1** A skip link stands at one that is passed, and leads to an ancestor of it, or itself, that is passed; so are all
-//!   between, and the question goes up through all of them. None of this is ever undone, and ancestors outlive who descends
-//!   from them (H1). The one request that changes its ancestors does so before it starts
-//!   ([`take_place`](crate::record::arena::take_place)): nothing descends from it, so no skip link leads through it.
-//! * **CL2** A skip link is written by a release and followed by an acquire. So who goes by it knows all that could have been
-//!   learnt from those between: of a mark that came before one of them was over, too.
+//! * **CL1** A skip link is at a passed ancestor, and leads to it or to an ancestor of it that is passed. All in between are passed, and each
+//!   walk passes them. None of this is ever undone, and ancestors outlive their descendants (H1). The one request that changes its ancestors
+//!   does so before it starts ([`take_place`](crate::record::arena::take_place)). It has no descendants then, so no skip link leads through it.
+//! * **CL2** A skip link is written by a release and followed by an acquire. So a walk that follows it knows all that it could have read in
+//!   those between, such as a mark that was set before one of them was over.
 
 use std::ptr;
 
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use forebear_context::shim::mutant;
 
-/// How many are passed one by one before a walk is long, and between two skip links.
+/// A walk is long when it has passed so many one by one; there are as many between two skip links.
 pub const STRIDE: u32 = if cfg!(loom) { 1 } else { 16 };
 
-/// Where a walk may go on from one that is passed. See the module head.
+/// The ancestor with which a walk may continue from a passed one. See the module head.
 pub struct SkipLink<N>(AtomicPtr<N>);
 
 impl<N> Default for SkipLink<N> {
@@ -43,7 +42,7 @@ impl<N> Default for SkipLink<N> {
 }
 
 impl<N> SkipLink<N> {
-    /// Where it leads from somewhere that lives as long as `'a`.
+    /// Where the link leads. It is at an ancestor that lives for `'a`.
     fn follow<'a>(&self) -> Option<&'a N> {
         // SAFETY: CL1: null, or an ancestor, which outlives who descends from it; CL2 for what it was at birth.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
@@ -51,7 +50,7 @@ impl<N> SkipLink<N> {
 
     fn lead(&self, to: &N) {
         let to = ptr::from_ref(to).cast_mut();
-        // Most walks come to where the last one came.
+        // Most walks end where the last one ended.
         if self.0.load(Ordering::Relaxed) != to {
             mutant!("skip_relaxed", self.0.store(to, Ordering::Relaxed), self.0.store(to, Ordering::Release));
         }

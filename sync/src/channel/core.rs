@@ -1,37 +1,42 @@
-//! What lies between the ends: the items that are on their way, and those who wait on either side.
+//! The items in a channel, and the waiters on either side.
 //!
 //! # Vocabulary
 //!
 //! * **to put**, **to take**: a send and a receive that do not wait.
-//! * **slot**: what a waiter's place in a list holds: the item that a sender brings, or that a receiver is given.
-//! * **to serve** a waiter: to choose it, and take what is in its slot or put what it waits for there.
-//! * **over**: there is nobody left on that side.
+//! * **slot**: the value of a waiter's place in a queue: the item that a sender brings, or that a receiver is given.
+//! * **to serve** a waiter: to choose it, and to take the item out of its slot or to put one in.
+//! * **over**: a side is over when its last end was dropped.
 //!
-//! # How it goes
+//! # How an operation proceeds
 //!
-//! Everything is decided under one lock that is held for a few instructions. A caller that must wait begins its wait and lists
-//! itself in the same step. The operation that provides what a waiter waits for serves that waiter: a put gives its item to the most urgent receiver that
-//! waits; a take that makes room lets the most urgent sender's item in, and one that finds no room at all takes it straight from
-//! there, which is the whole of a channel of capacity 0. The waiter is woken when the lock has been let go of.
+//! Each operation decides everything under one lock, which is held for a few instructions. A caller that must wait begins its wait and
+//! enters the queue of its side while it holds the lock. The operation that provides what a waiter waits for serves that waiter:
 //!
-//! The decisions are here. [`waiting`] says how a send and a receive wait, how one waits that stands in several lists in
-//! [`listing`], and what items lie in in [`store`].
+//! * a put gives its item to the most urgent waiting receiver, if there is one;
+//! * a take that makes room puts the most urgent sender's item there;
+//! * a take that finds no item takes the most urgent sender's item from its slot. In a channel of capacity 0 each item takes this way.
+//!
+//! The operation wakes the waiter after it has released the lock.
+//!
+//! This file has the decisions. [`waiting`] has the waits of a send and a receive, [`listing`] those of an arm of `select!`, which stands in
+//! several queues, and [`store`] the containers of the items.
 //!
 //! # The races
 //!
-//! *A waiter that leaves* against one that serves it. Both are decided by the waiter's ticket: a waiter that was chosen goes on with
-//! *woken*, and has been served, also if it has been cancelled meanwhile; one that left otherwise refuses to be chosen, and the next
-//! is tried. So an item is in one place at any time, and nobody is served who does not come for it.
+//! *A waiter leaves while an operation serves it.* The waiter's ticket decides. A waiter that was chosen returns from its wait as *woken*
+//! and has been served, even if it has been cancelled meanwhile. A waiter that left otherwise cannot be chosen, and the operation tries the
+//! next one. So an item is in one place at any time, and no item is given to a waiter that has left.
 //!
-//! *The last of one side goes* against one of the other side that is about to wait. Both are under the lock: the latter finds the
-//! side over, or is found listed, and is chosen and told so by its slot being as it was.
+//! *The last end of one side is dropped while a caller of the other side begins to wait.* Both do so under the lock. Either the caller finds
+//! the side over, or the drop finds the caller in its queue and chooses it. The slot of such a waiter is unchanged, and the waiter reads the
+//! end of the channel from that.
 //!
 //! # Invariants
 //!
-//! * **N1** The state is touched under its lock, and a waiter's slot under that lock or by its owner after the wait.
+//! * **N1** The state is accessed under its lock, and a waiter's slot under that lock or by its owner after the wait.
 //! * **N2** While a receiver waits there is no item; while a sender waits there is no room. Listed waiters that have left their wait
 //!   do not count.
-//! * **N3** No item is dropped, and nobody is woken, under the lock.
+//! * **N3** No item is dropped, and no waiter is woken, under the lock.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -62,7 +67,7 @@ pub(crate) type Slot<T> = Cell<Option<T>>;
 /// A waiter's place, in its frame.
 pub(crate) type Spot<T> = MaybeUninit<Place<Slot<T>>>;
 
-/// What lies between the ends.
+/// What the two ends share.
 #[repr(C)]
 pub(crate) struct Channel<T, S = VecDeque<T>> {
     state: Guarded<ChannelState<T, S>>,
@@ -77,19 +82,19 @@ unsafe impl<T: Send, S> Send for Channel<T, S> {}
 // SAFETY: as above: no item is lent.
 unsafe impl<T: Send, S> Sync for Channel<T, S> {}
 
-/// What each visit touches stands in front, beside the lock: where channels are between cores, it is one line.
+/// The fields that each operation accesses come first, beside the lock: on one cache line, which moves between the cores of the two sides.
 #[repr(C)]
 struct ChannelState<T, S> {
     sending_is_over: bool,
     receiving_is_over: bool,
-    /// Somebody may stand among them. False: nobody does.
+    /// Whether a sender may be in the queue of senders. False: it is empty.
     senders_wait: bool,
     receivers_wait: bool,
-    /// Of those who wait for room, and for an item.
+    /// How often a sender retries before it waits for room, and a receiver before it waits for an item.
     sends: Retries,
     receives: Retries,
-    /// On which thread the last sender and the last receiver were that would have had to wait, or served somebody; nowhere if by a method that
-    /// never waits. Most visits leave it alone.
+    /// The thread of the last sender, and of the last receiver, that served a waiter or would have had to wait. [`NOBODY`] if it used a method
+    /// that never waits. Most operations do not write them.
     put_on: usize,
     took_on: usize,
     items: S,
@@ -102,7 +107,7 @@ pub(crate) enum ChannelStep<R> {
     Park(Ticket),
 }
 
-/// Somebody who was served, to be woken.
+/// A waiter that was served, and is to be woken.
 type Served<T> = Option<Chosen<Slot<T>>>;
 
 #[inline(always)]
@@ -195,7 +200,7 @@ impl<T, S: Store<T>> Channel<T, S> {
         self.state.with(|state| state.items.len())
     }
 
-    /// Whether nobody receives any more.
+    /// Whether the last receiver has been dropped.
     pub(super) fn receiving_is_over(&self) -> bool {
         self.state.with(|state| state.receiving_is_over)
     }
@@ -209,7 +214,7 @@ impl<T, S: Store<T>> Channel<T, S> {
         Ok(())
     }
 
-    /// The same, and there is no other sender.
+    /// The same by the last sender, which ends the sending side in the same step.
     #[inline]
     pub(super) fn put_last(&self, item: T) -> Result<(), TrySendError<T>> {
         let put = self.state.with_mut(|state| {
@@ -234,7 +239,7 @@ impl<T, S: Store<T>> Channel<T, S> {
     }
     // ---- the ends ---------------------------------------------------------------------------------------------------------------
 
-    /// The last sender goes.
+    /// The last sender is dropped.
     pub(super) fn end_sending(&self) {
         let woken = self.state.with_mut(|state| {
             state.sending_is_over = true;
@@ -243,7 +248,7 @@ impl<T, S: Store<T>> Channel<T, S> {
         woken.wake();
     }
 
-    /// The last receiver goes. What nobody has received is dropped; what waits to be let in goes back.
+    /// The last receiver is dropped. Drops the items that were not received; waiting senders get theirs back.
     pub(super) fn end_receiving(&self) {
         let (woken, mut dropped) = self.state.with_mut(|state| {
             state.receiving_is_over = true;
@@ -255,7 +260,7 @@ impl<T, S: Store<T>> Channel<T, S> {
     }
 }
 
-/// All who wait there, chosen, their slots as they were. `wait`: somebody may.
+/// Chooses all waiters of a queue; their slots stay as they are. `wait`: the queue may have waiters.
 #[inline]
 fn all_of<T>(waiters: &LockQueue<Slot<T>>, wait: bool) -> ChosenList<Slot<T>> {
     let mut all = ChosenList::new();

@@ -1,15 +1,15 @@
-//! Cloning and dropping handles, and what the last one leaves to do.
+//! Cloning and dropping handles, and the work that the last drop does.
 //!
 //! | a drop finds | and does | exchanges |
 //! |---|---|---|
-//! | spawned here, unstarted, known to nobody else | gives the handle up by a plain store (W8); the queue's entry keeps the request, which runs | none |
+//! | spawned here, unstarted, no other reference but the queue's | gives the handle up by a plain store (W8); the queue's entry keeps the request, which runs | none |
 //! | the same of a local request in the private queue | the same | none |
 //! | over, with this count alone, on the thread of its arena | drops the value, ends the header | none |
 //! | unstarted and never submitted, the last handle | claims it by the same exchange, drops the callable | one |
-//! | over, the last handle | has a link now (W6): reports a failure that nobody saw, drops the value, gives the link up | one or two |
+//! | over, the last handle | has a link now (W6): reports a failure that no handle has read, drops the value, gives the link up | one or two |
 //! | anything else | gives the count up | one |
 //!
-//! A clone makes a second handle, so a local request is local no longer: its state is published first.
+//! A clone makes a second handle, so a local request is not local any more: the clone publishes its state first.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -32,7 +32,7 @@ impl<T> Clone for Request<T> {
     fn clone(&self) -> Self {
         let h = self.header();
         let here = h.bare.is_local() && h.is_kept_here();
-        // Others are about to know of it, so it is a local request no longer.
+        // Other threads may get the second handle, so the request is not local any more.
         if !(here && h.bare.publish_state(&h.local, HANDLE)) {
             h.word().add_handle();
         }
@@ -45,8 +45,8 @@ impl<T> Drop for Request<T> {
     fn drop(&mut self) {
         let h = self.header();
         let bits = h.bare.load();
-        // Spawned and let go: nobody else knows of it yet, so a plain store will do (W8), if the private queue it stands
-        // in is this worker's.
+        // Spawned and dropped: the private queue has the only other reference, so a plain store will do (W8), if that queue is this
+        // worker's.
         if bits.0 == SPAWNED
             && let Some(fiber) = fiber::get()
             && ptr::eq(fiber.arena.get(), h.arena.get())
@@ -61,7 +61,7 @@ impl<T> Drop for Request<T> {
     }
 }
 
-/// The drop of a handle of whose request others may know. The header goes by value: else every caller would have to put the handle into memory.
+/// The drop of a handle of a request with other references. The header goes by value: otherwise every caller would have to put the handle into memory.
 ///
 /// # Safety
 ///
@@ -70,11 +70,11 @@ impl<T> Drop for Request<T> {
 unsafe fn drop_counted<T>(header: NonNull<Header>, bits: Bits) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    // Over, and nobody else is left: what others did with it was seen with the load (W7). Nor has it children,
-    // who could ask for it as their parent; and only this thread may find it from its own parent.
+    // The request is over, and this is the last reference: the load has acquired what other threads did with it (W7). It has no children, which could
+    // reach it as their parent, and only this thread may find it from its own parent.
     if h.is_kept_here() {
         if bits.has(LOCAL) && !const { std::mem::needs_drop::<T>() } && h.local.is(LocalStep::Done) {
-            // SAFETY: M3: a local request has an arena. W2, W4: it is done, so nobody knows it but who has the handle; M1: on its own thread.
+            // SAFETY: M3: a local request has an arena. W2, W4: it is done, so this handle is the only reference; M1: on its own thread.
             unsafe { arena::end_child(h.arena.get().as_ref().unwrap_unchecked(), header) };
             return;
         }
@@ -92,7 +92,7 @@ unsafe fn drop_counted<T>(header: NonNull<Header>, bits: Bits) {
         }
     }
     if bits.has(LOCAL) {
-        // By value, so there is nobody to be asked.
+        // The handle is dropped by value, so no other thread reads the local state.
         h.bare.publish_state(&h.local, 0);
     }
     match h.bare.drop_handle() {
@@ -102,7 +102,7 @@ unsafe fn drop_counted<T>(header: NonNull<Header>, bits: Bits) {
     }
 }
 
-/// Whether it is over with a value, and nobody knows of it but the thread that asks and has a handle; on the thread of its arena.
+/// Whether the request is over with a value, and the caller's handle is the only reference. Called on the thread of its arena.
 #[inline(always)]
 pub(super) fn is_alone(h: &Header) -> bool {
     let bits = h.bare.load();
@@ -113,13 +113,13 @@ pub(super) fn is_alone(h: &Header) -> bool {
     }
 }
 
-/// Whether a request that is over has no child left: it never had one, or ran where it was made, and is asked about there.
+/// Whether a request that is over has no child left: it never had one, or it ran where it was made, which is the caller's thread.
 #[inline(always)]
 fn has_no_children(h: &Header) -> bool {
     !h.made_children() || ptr::eq(h.ran_on.load(Ordering::Relaxed), h.arena.get()) && !h.has_children()
 }
 
-/// The end of a finished request that nobody else knows of, on its arena.
+/// The end of a finished request without other references, on its arena.
 ///
 /// # Safety
 ///

@@ -1,8 +1,10 @@
-//! A thread's seat, from the side of the thread: left behind when the thread exits (`schedule/worker/driven/abandon.rs`), or driven to
-//! its end, and given back; and the end of the runtime.
+//! A thread's seat, from the side of the thread, and the end of the runtime.
 //!
-//! The drop of the last handle lets the threads that may drive run what is left. The last seat that is given back after that takes the runtime
-//! down; what is put aside or pushed later ends where it comes from.
+//! A thread that exits leaves its seat behind (`schedule/worker/driven/abandon.rs`). Otherwise it drives the seat until no work is left, and
+//! gives it back.
+//!
+//! When the last handle is dropped, the threads that may drive run the remaining work. The last seat that is given back after that takes the
+//! runtime down. Work that is put aside or pushed later is ended by the thread that does so.
 
 use std::ptr::{self, NonNull};
 
@@ -27,7 +29,7 @@ use crate::shared::thread;
 use crate::time::deadlines::pass_time;
 
 impl Seat {
-    /// What stands on it.
+    /// The worker record that the thread has taken.
     pub(crate) fn worker(&self) -> &Worker {
         &self.shared.workers()[self.index]
     }
@@ -36,18 +38,18 @@ impl Seat {
         pass_time(&self.shared)
     }
 
-    /// With nothing ready: whether something is now, since a pool admits a member, time passes, or a wait that nothing can end is answered. `fiber` is
-    /// the thread's own.
+    /// Called when nothing is ready. Lets pools admit members, lets time pass, and answers waits that nothing can end. Returns whether something
+    /// is ready now. `fiber` is the thread's own.
     pub(crate) fn stirs(&self, fiber: &Fiber) -> bool {
         admission::unstick()
             || self.pass_time()
             || crate::schedule::worker::settle_stuck(std::slice::from_ref(self), fiber)
     }
 
-    /// Drives until nothing is left. `fiber` is the thread's own, and not in a wait.
+    /// Drives until no work is left. `fiber` is the thread's own, and not in a wait.
     fn drain(&self, fiber: &Fiber) {
         let context = fiber.context();
-        // When something is said of it that this takes so long, and what was settled then.
+        // When the thread reports next that the end takes long, and the step that it took at the last report.
         let mut late = (first_word(), LateStep::Endless);
         loop {
             while self.worker().step(fiber) {}
@@ -67,7 +69,7 @@ impl Seat {
                 continue;
             }
             if late.1 == LateStep::OneMore {
-                // Nobody may ever end their waits.
+                // No thread may ever end the remaining waits.
                 return self.worker().abandon_seat();
             }
             late = (None, (self.shared.calls.settle_late)(&self.shared));
@@ -79,7 +81,7 @@ impl Seat {
         }
     }
 
-    /// Gives it back; nothing stands on it. If nobody has a handle any more and nobody a seat, that is the end.
+    /// Gives the seat back; no stack is on it. If the runtime has no handle and no taken seat any more, this ends it.
     pub(super) fn give_back(&self) {
         self.worker().stand_up();
         let Some(driven) = &self.shared.driven else { return };
@@ -87,7 +89,7 @@ impl Seat {
         end_if_done(&self.shared);
     }
 
-    /// The thread exits: what has begun here stays behind, and does not go on.
+    /// The thread exits. Requests that have started here are abandoned, and do not continue.
     pub(crate) fn leave(&self) {
         self.worker().abandon_seat();
         self.give_back();
@@ -99,17 +101,17 @@ fn is_driving(shared: &Shared, index: usize) -> bool {
     shared.workers()[index].driver.as_ref().is_some_and(|driver| driver.is_driving())
 }
 
-/// The last handle has gone: what was submitted ends here, if this thread may drive; else where it stands.
+/// The last handle was dropped. This thread runs the submitted work to its end, if it may drive; otherwise the threads with seats do, or a thread made for it.
 pub(crate) fn handle_gone(shared: &Arc<Shared>) {
     shared.signals.stop();
     let Some(driven) = &shared.driven else { return };
     if let Some(fiber) = foreign::fiber()
         && !fiber.has_worker()
-        // Inside a request nobody waits for the end: the thread drives on when it next waits.
+        // Inside a request this does not wait for the end: the thread continues to drive when it next waits.
         && fiber.request().is_none()
         && let Some(index) = foreign::seat(shared)
     {
-        // Inside a region that must not suspend nothing else runs on this thread: its next wait, or its end, finds that the runtime stops.
+        // Inside a `no_suspend` region nothing else runs on this thread. Its next wait, or its end, finds that the runtime stops.
         let in_region = fiber.context().no_suspend().get() != 0;
         if !in_region && !is_driving(shared, index) {
             let seat = Seat { shared: shared.clone(), index };
@@ -120,7 +122,7 @@ pub(crate) fn handle_gone(shared: &Arc<Shared>) {
         return;
     }
     if driven.any_taken() {
-        // They find that it stops when they have done what they are at.
+        // These threads find that the runtime stops when they have finished their present step.
         driven.nudge_all();
         return;
     }
@@ -141,23 +143,23 @@ pub(crate) fn handle_gone(shared: &Arc<Shared>) {
     }
 }
 
-/// Takes the runtime down when its last handle has gone, and nobody has a seat.
+/// Takes the runtime down when its last handle was dropped, and no seat is taken.
 fn end_if_done(shared: &Arc<Shared>) {
     if shared.signals.is_stopping() && shared.driven.as_ref().is_some_and(Driven::ends) {
         let shared = shared.clone();
         thread::outside_a_wait(move || {
             while !shared.end_driven() {
-                // A root has come since: nobody will run it.
+                // A root was pushed since, and no thread will run it.
                 cancel_roots(&shared);
             }
             end_aside(&shared);
-            // SAFETY: nobody has a seat, and nobody takes one.
+            // SAFETY: no seat is taken, and no thread takes one any more.
             unsafe { shared.close() };
         });
     }
 }
 
-/// Ends what has been pushed and will not be run.
+/// Ends the requests that were pushed and will not be run.
 fn cancel_roots(shared: &Shared) {
     end_aside(shared);
     let mut refused = Vec::new();
@@ -170,7 +172,7 @@ fn cancel_roots(shared: &Shared) {
     unsafe { end_refused(refused) };
 }
 
-/// Ends entries that nobody takes any more, but for those that were claimed elsewhere.
+/// Ends the requests of entries that no worker will pop. Entries that were claimed elsewhere are only released.
 ///
 /// # Safety
 ///

@@ -3,43 +3,47 @@
 //! # Vocabulary
 //!
 //! * **mark**: the bit that says *cancelled*. It is set once; see W10.
-//! * **demand**: who still waits for the request and is not marked itself, or is shielded ([`Bits::is_demand`]): nodes in
-//!   the list of waiters, and the *lender* on whose stack it runs, which stands in no list and is known by the lent bit.
-//!   Watchers, and waiters that descend from the target, stand in the list and do not count.
-//! * **veto**: a cancel that met demand. It is remembered, and fires when the last demand goes.
-//! * **to ask**: to want a request cancelled if there is no demand. `cancel` asks; so does a waiter that leaves because it
-//!   is marked itself, and a lender that is marked. An *abort* does not ask.
-//! * **to deliver**: to act on a mark: wake the stack if it is suspended, and spread to children and target.
+//! * **demand**: a waiter that is not marked itself, or is shielded ([`Bits::is_demand`]). Waiters are nodes in the list of waiters; the
+//!   *lender*, on whose stack the request runs, is in no list, and the lent bit says that there is one. Watchers, and waiters that descend
+//!   from the target, are in the list and are no demand.
+//! * **veto**: a cancel that met demand. The word remembers it, and it takes effect when the last demand leaves.
+//! * **to ask**: to cancel a request unless there is demand. `cancel` asks. So does a waiter that leaves because it is marked itself, and
+//!   a lender that is marked. An *abort* does not ask.
+//! * **to deliver**: to act on a mark: wake the stack if it is suspended, and cancel children and target.
 //! * **shield**: a region of the request's own in which a mark is not delivered.
 //!
-//! # Who sets the mark
+//! # Which thread sets the mark
 //!
-//! | who | when | how |
+//! | thread | when | how |
 //! |---|---|---|
-//! | a cancel that finds neither waiters nor lender, asked for or inherited | nobody holds the lock | one exchange |
-//! | a cancel that finds some | the scan under the lock found no demand | in the unlock |
-//! | an abort | always, if not refused | in the unlock, after the reason |
-//! | the last waiter to leave, the lender | a cancel is remembered, or they ask | in the unlock |
-//! | the last handle of a new one | nobody holds the lock | one exchange ([`super::counts`]) |
+//! | the canceller, for itself or for a parent | there are neither waiters nor a lender, and the lock is free | one exchange |
+//! | the canceller | its scan under the lock found no demand | in the unlock |
+//! | the thread that aborts | always, unless the abort is refused | in the unlock, after the reason |
+//! | the last waiter that leaves, or the lender | a veto is remembered, or this waiter asks | in the unlock |
+//! | the one that drops the last handle of a new request | the lock is free | one exchange ([`super::counts`]) |
 //!
-//! Each of them is an exchange that also sees life, shield and claim: an unstarted request is claimed by the one who marks
-//! it (else it would run *and* be ended); one that is completing is left alone; and who marks within a shielded region
-//! knows that the region's end delivers, and nobody else does. [`Cancel`] says to the canceller what is left to do.
+//! Each of these exchanges also reads life, shield and claim:
 //!
-//! # Why no remembered cancel is lost
+//! * The thread that marks an unstarted request claims it in the same exchange. Otherwise the request could be run *and* be ended.
+//! * A request that is completing is not marked.
+//! * A mark that is set within a shielded region is delivered by the region's end, and by no other thread.
 //!
-//! The veto is written under the lock, by a thread that has seen live demand under the same lock. That demand is a node, whose owner
-//! leaves through [`Word::leave`], or a lender, which goes through [`Word::lender_cancelled`]: both take the lock later,
-//! hence see the veto, and look in their turn. Or it stays to the end, and then there was nothing to lose.
+//! [`Cancel`] says to the canceller what is left to do.
 //!
-//! A scan may read a waiter's word a moment before that waiter is marked, and veto. Then the waiter has still to leave, and
-//! who marked it has still to ask the target on its behalf; either comes after this unlock, hence sees the veto, and sees
-//! every mark that was set before an earlier holder of the lock asked. So a relaxed load will do.
+//! # Why no veto is lost
+//!
+//! A canceller writes the veto under the lock, after it has seen demand under the same lock. The demand is a waiter, which leaves
+//! through [`Word::leave`], or a lender, which calls [`Word::lender_cancelled`]. Both take the lock later, so they see the veto and look for
+//! demand in their turn. Demand that never leaves needs no veto: the request ends first.
+//!
+//! A scan may read a waiter's word just before that waiter is marked, and decide on a veto. That waiter has yet to leave, or the thread that
+//! marked it has yet to ask the target on its behalf. Either takes the lock after this unlock. So it sees the veto, and every mark that was
+//! set before an earlier holder of the lock asked. Therefore the scan reads words with relaxed loads.
 //!
 //! # What a scan may not do
 //!
-//! It runs under the lock bit: no user code, no allocation, nothing that takes the lock of another request. The same holds for
-//! what notes the reason: the place for it is made before.
+//! It runs under the lock bit. It runs no user code, does not allocate, and takes the lock of no other request. The same holds for the
+//! closure that notes the reason, so the place for the reason is made before.
 
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::{hint, mutant};
@@ -47,40 +51,40 @@ use forebear_context::shim::{hint, mutant};
 use super::Word;
 use super::bits::*;
 
-/// What stands in a list of waiters, as a scan under the lock finds it.
+/// What a scan under the lock finds in a list of waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// It is empty.
     Nobody,
-    /// Some, none of whom counts: they are marked themselves, only watch, or descend from the target.
+    /// There are waiters, and none is demand: they are marked themselves, only watch, or descend from the target.
     Idle,
-    /// Somebody who counts.
+    /// At least one is demand.
     Live,
 }
 
-/// What became of a wish to cancel, and what it leaves its maker to do.
+/// The answer to a cancel, and what is left for the canceller to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Cancel {
-    /// It had not started. The caller has claimed it, marked, and holds the runner's link: drop the callable, call the
-    /// callbacks, go terminal with that link. Its queue entry is stale.
+    /// The request had not started. The caller has marked and claimed it, and has the runner's link. It drops the callable, calls the
+    /// callbacks, and makes the request terminal with that link. The request's queue entry is stale.
     Ended,
-    /// It runs, and is marked now: deliver.
+    /// The request runs, and is marked now. The caller delivers the mark.
     Marked,
-    /// It is marked, within a shielded region, whose end delivers: nothing.
+    /// The request is marked within a shielded region, whose end delivers. Nothing is left to do.
     MarkedShielded,
-    /// There is demand. It is remembered: nothing.
+    /// There is demand, and the word remembers the veto. Nothing is left to do.
     Vetoed,
-    /// It was marked before: nothing.
+    /// The request was marked before. Nothing is left to do.
     AlreadyMarked,
-    /// It is completing or over: nothing.
+    /// The request is completing or over. Nothing is left to do.
     TooLate,
-    /// Nobody has asked: nothing.
+    /// No thread has asked for a cancel. Nothing is left to do.
     Unasked,
 }
 
 impl Cancel {
-    /// Why bits like these cannot be marked, if so.
+    /// The answer if bits like these cannot be marked.
     pub(super) fn refusal(bits: Bits) -> Option<Cancel> {
         let late = mutant!("marked_while_completing", FINISHED, COMPLETING);
         if bits.life() >= late {
@@ -92,7 +96,7 @@ impl Cancel {
         }
     }
 
-    /// The bits with the mark on, and what that leaves to do. W10.
+    /// The bits with the mark, and what is left to do. W10.
     fn mark(bits: Bits) -> (Bits, Cancel) {
         let marked = Bits(bits.0 & !VETOED | MARKED);
         if bits.is_unstarted() {
@@ -104,7 +108,7 @@ impl Cancel {
         }
     }
 
-    /// The same unless there is demand: by the list, or a lender.
+    /// The same, or a veto if there is demand: in the list, or a lender.
     fn ask(bits: Bits, demand: Demand) -> (Bits, Cancel) {
         let bits = mutant!("lender_is_no_demand", Bits(bits.0 & !LENT), bits);
         if demand == Demand::Live || bits.has(LENT) {
@@ -116,10 +120,10 @@ impl Cancel {
 }
 
 impl Word {
-    /// Asks for a cancel, by a holder of a handle or a link.
+    /// Asks for a cancel. The caller has a handle or a link.
     ///
-    /// `demand` scans the list of waiters; it is called under the lock, and only if there are waiters or a lender. No reason
-    /// is noted.
+    /// `demand` scans the list of waiters. It is called under the lock, and only if there are waiters or a lender. This function
+    /// notes no reason.
     pub fn cancel(&self, demand: impl FnOnce() -> Demand) -> Cancel {
         let mut seen = self.load();
         loop {
@@ -157,14 +161,14 @@ impl Word {
         }
     }
 
-    /// Asks for a cancel because its parent was cancelled, which the mark says itself (W12), if there is nobody who could
-    /// want the request. `None`: there are waiters or a lender, or somebody holds the lock, and nothing has been done.
+    /// Asks for a cancel on behalf of the parent, which was cancelled. The mark itself says so (W12), so there is no reason to note.
+    /// `None`: there are waiters or a lender, or the lock is held, and nothing has been done.
     #[inline]
     pub fn cancel_inherited(&self) -> Option<Cancel> {
         self.inherit(0)
     }
 
-    /// The same of a request that stands in the caller's own private queue, with the answers of
+    /// The same for a request in the caller's own private queue, with the answers of
     /// [`cancel_private`](Self::cancel_private).
     #[inline(always)]
     pub fn cancel_private_inherited(&self) -> Option<Cancel> {
@@ -210,8 +214,8 @@ impl Word {
         }
     }
 
-    /// Asks as [`cancel`](Self::cancel) does, always under the lock, so that `demand` may also note the reason (W12), whatever it then answers: a veto
-    /// that is remembered fires for the reason noted last.
+    /// Asks as [`cancel`](Self::cancel) does, but always under the lock, so that `demand` may also note the reason (W12). It notes the reason
+    /// whatever it answers: a remembered veto takes effect for the reason that was noted last.
     pub fn cancel_locked(&self, demand: impl FnOnce() -> Demand) -> Cancel {
         let _locked = match self.lock_unless(Cancel::refusal) {
             Ok(locked) => locked,
@@ -231,8 +235,8 @@ impl Word {
         self.unlock_asking(0, true, demand)
     }
 
-    /// The same by one who can tell whether a lender still wants the request: a lender that is marked does not, though its mark has
-    /// not been delivered yet. `lender_wants` is called under the lock, if there is a lender.
+    /// The same by a caller that knows whether the lender is demand: a lender that is marked is none, even before its mark is delivered.
+    /// `lender_wants` is called under the lock, if there is a lender.
     pub fn cancel_lent(
         &self,
         lender_wants: impl FnOnce() -> bool,
@@ -248,12 +252,12 @@ impl Word {
         self.unlock_asking(off, true, demand)
     }
 
-    /// Asks for a cancel of a request that stands in the caller's own private queue, on behalf of its maker (W14).
+    /// Asks for a cancel of a request in the caller's own private queue, on behalf of its maker (W14).
     ///
-    /// [`Cancel::Ended`]: the entry's link has become the runner's, so the caller takes the entry out of its list. With any
-    /// other answer entry and link stay as they are: still queued, or a stale entry.
+    /// [`Cancel::Ended`]: the entry's link has become the runner's, so the caller takes the entry out of its queue. With any
+    /// other answer the entry keeps its link: it is still queued, or stale.
     ///
-    /// `demand` is as in [`cancel_locked`](Self::cancel_locked), and not called if nobody could ask for the reason.
+    /// `demand` is as in [`cancel_locked`](Self::cancel_locked). It is not called if no thread could ask for the reason.
     pub fn cancel_private(&self, demand: impl FnOnce() -> Demand) -> Cancel {
         if self.is_alone() {
             // W8.
@@ -273,7 +277,7 @@ impl Word {
         answer
     }
 
-    /// Whether nobody knows of it but the private queue that it stands in.
+    /// Whether the private queue has the only reference to the request.
     #[inline]
     fn is_alone(&self) -> bool {
         mutant!(
@@ -283,7 +287,7 @@ impl Word {
         )
     }
 
-    /// Cancels it, even if others wait. `note` writes the reason, under the lock; it is not called if the abort is refused.
+    /// Cancels the request even if there is demand. `note` writes the reason under the lock; it is not called if the abort is refused.
     pub fn abort(&self, note: impl FnOnce()) -> Cancel {
         #[cfg(mutant = "shield_seen_before_mark")]
         let shielded = self.load().0 & SHIELDED;
@@ -307,35 +311,35 @@ impl Word {
         answer
     }
 
-    /// The request on whose stack this one runs is marked: it is no demand any more, and if it `asks`, or a cancel is
-    /// remembered, this one is cancelled unless there is other demand. On the thread of that stack, while this one is there.
-    /// `demand` scans and may note the reason, unless the cancel is refused.
+    /// The lender, on whose stack this request runs, is marked, so it is no demand any more. If it `asks`, or a veto is remembered, this
+    /// request is cancelled unless there is other demand. Called on the thread of that stack, while this request is on it. `demand` scans,
+    /// and may note the reason; it is not called if the cancel is refused.
     pub fn lender_cancelled(&self, asks: bool, demand: impl FnOnce() -> Demand) -> Cancel {
         mutant!("lent_off_without_lock", {
             let before = Bits(self.0.fetch_and(!LENT, Ordering::AcqRel));
             return if before.has(WAITERS) { Cancel::Vetoed } else { self.cancel(demand) };
         });
         let Ok(locked) = self.lock() else { return Cancel::TooLate };
-        // What refuses now refuses to the end of the lock, and then there is no reason to note.
+        // What refuses a mark now refuses it until the unlock, so there is no reason to note.
         let demand = if Cancel::refusal(locked).is_some() { Demand::Nobody } else { demand() };
         self.unlock_asking(LENT, asks, demand)
     }
 
-    /// Opens the outermost shielded region. By the request itself. Answers whether it was marked before, for
+    /// Opens the outermost shielded region. Called by the request itself. Returns whether the request was marked before, for
     /// [`unshield`](Self::unshield).
     pub fn shield(&self) -> bool {
         Bits(self.0.fetch_or(SHIELDED, Ordering::AcqRel)).has(MARKED)
     }
 
-    /// Closes it. True: it was marked within the region, so this delivers.
+    /// Closes the region. True: the request was marked within it, so the caller delivers the mark.
     pub fn unshield(&self, marked_before: bool) -> bool {
         let marked = Bits(self.0.fetch_and(!SHIELDED, Ordering::AcqRel)).has(MARKED);
         let marked_before = mutant!("unshield_delivers_again", marked_before && !marked, marked_before);
         marked && !marked_before
     }
 
-    /// Unlocks, with the flags `off` taken off, and cancels in the same exchange if somebody asks, or has asked before, and
-    /// there is no demand.
+    /// Unlocks, and clears the flags `off`. If the caller asks for a cancel, or a veto is remembered, and there is no demand, the same exchange
+    /// sets the mark.
     pub(super) fn unlock_asking(&self, off: u64, asks: bool, demand: Demand) -> Cancel {
         let mut answer = Cancel::Unasked;
         self.unlock(|bits| {

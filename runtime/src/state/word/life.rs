@@ -1,14 +1,14 @@
-//! From new to claimed.
+//! The life of a request from new to claimed.
 //!
-//! A claim is an exchange that moves life to `CLAIMED`; who wins it runs the request, or ends it unrun. Where every count is
-//! in the claimer's own hand a plain store does (W8), so that a request which its maker takes by value, or which nobody
-//! knows of any more, is run without a single exchange. Each of these stores is allowed by a look at the *whole* word.
+//! A claim is an exchange that moves life to `CLAIMED`. The thread that wins it runs the request, or ends it unrun. Where the claimer has
+//! every count of the request, a plain store claims it (W8). So a request that its maker takes by value, or of which only a private queue
+//! has a reference, is run without an exchange. The claimer reads the *whole* word before each of these stores.
 //!
-//! A queue entry owns a link. Its claim makes that link the runner's; an entry whose request was claimed elsewhere, by a
-//! waiter or by who cancelled it, is a *stale entry*, whose link the finder releases.
+//! A queue entry owns a link. The claim of an entry makes that link the runner's. An entry whose request a waiter or a canceller has claimed is a
+//! *stale entry*: the thread that finds it releases its link.
 //!
-//! A request held back by a pool has no entry: it is the pool's, and nobody but a canceller claims it. A waiter for it asks
-//! the pool, and stands in its list; the pool admits it, or lets go of it, when it may be new again.
+//! A request that a pool holds back has no queue entry. Only the pool, or a canceller, claims it. A waiter asks the pool for it, and enters
+//! the request's list of waiters. The pool admits the request, or releases it, and then it may be new again.
 
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::{hint, mutant};
@@ -17,9 +17,9 @@ use super::Word;
 use super::bits::*;
 
 impl Word {
-    /// New to queued, with the link of the queue entry that the caller pushes next, and `marks`: [`SUBMITTED`] unless a
-    /// wait submits, [`PRIVATE`] if the entry goes to the maker's private queue. False: it was submitted before, or a pool
-    /// holds it back, which learns that it was submitted.
+    /// New to queued, with the link of the queue entry that the caller pushes next. `marks`: [`SUBMITTED`] unless a wait submits the
+    /// request, [`PRIVATE`] if the caller pushes the entry to the maker's private queue. False: the request was submitted before, or a pool
+    /// holds it back; the word then tells the pool that it was submitted.
     #[inline]
     pub fn submit(&self, marks: u64) -> bool {
         let updated = self.update(|b| match b.life() {
@@ -31,8 +31,8 @@ impl Word {
         updated.is_ok_and(|(before, _)| before.life() == NEW)
     }
 
-    /// New to held back by a pool, with the pool's link. `note` says under the lock whose it is (W15). False: it was
-    /// submitted before, or is another's.
+    /// New to held back by a pool, with the pool's link. `note` writes under the lock which pool it is (W15). False: the request was
+    /// submitted before, or another pool holds it back.
     pub fn hold(&self, note: impl FnOnce()) -> bool {
         if self.lock_unless(|b| (b.life() != NEW).then_some(())).is_err() {
             return false;
@@ -47,9 +47,9 @@ impl Word {
         held
     }
 
-    /// Held to queued, and `marks`: [`PRIVATE`] if the entry that is pushed next goes to the admitting worker's own list,
-    /// else 0. The pool's link is that entry's. The holder of the lock may be about to read what is freed when the request is claimed
-    /// ([`crate::state::open`]), so this waits until the lock is released. False: a stale entry, cancelled while it was held; the caller releases the link.
+    /// Held to queued. `marks`: [`PRIVATE`] if the caller pushes the entry to its own private queue, else 0. The pool's link becomes that
+    /// entry's. The holder of the lock may be about to read memory that the claimer frees ([`crate::state::open`]), so this function waits
+    /// until the lock is released. False: the request was cancelled while it was held back; the caller releases the link.
     pub fn admit(&self, marks: u64) -> bool {
         mutant!("admit_by_store", {
             let b = self.load();
@@ -74,9 +74,8 @@ impl Word {
         false
     }
 
-    /// The pool lets go of a request that it has held back and will not run: it is new again, and the pool's link is gone,
-    /// which is not the last count. False: somebody waits for it or has submitted it, so it is to be admitted; or it is a
-    /// stale entry.
+    /// The pool releases a request that it has held back and will not run. The request is new again, and the pool's link is released, which is
+    /// not the last count. False: the request has waiters or was submitted, so the pool has to admit it; or it was cancelled.
     pub fn let_go(&self) -> bool {
         let mut seen = self.load();
         loop {
@@ -84,7 +83,7 @@ impl Word {
             if seen.life() != HELD || seen.0 & wanted != 0 {
                 return false;
             }
-            // The holder of the lock may be putting itself into the list, in the belief that a pool will see to it.
+            // The holder of the lock may be entering the list of waiters, and then relies on the pool to admit the request.
             #[cfg(not(mutant = "let_go_past_the_lock"))]
             if seen.has(LOCK) {
                 forebear_context::shim::hint::spin_loop();
@@ -98,8 +97,8 @@ impl Word {
         }
     }
 
-    /// Claim by the holder of a queue entry; its link becomes the runner's. False: a stale entry, whose link the caller
-    /// releases.
+    /// Claim by the holder of a queue entry, whose link becomes the runner's. False: the entry is stale, and the caller releases its
+    /// link.
     #[inline]
     pub fn claim_by_queue(&self) -> bool {
         mutant!("claim_by_store", {
@@ -114,8 +113,8 @@ impl Word {
         self.update(|b| b.is_unstarted().then(|| Bits(b.with_life(CLAIMED).0 & !PRIVATE))).is_ok()
     }
 
-    /// Claim by the completer of a request that has no code, and is held back until then; its link becomes the runner's. There is nothing to
-    /// run, so it is completing at once, and a cancel comes too late from here on. False: it was cancelled.
+    /// Claim by the completer of a request without code, which is held back until then. The completer's link becomes the runner's. There is
+    /// nothing to run, so the request is completing at once, and a later cancel is too late. False: the request was cancelled.
     pub fn claim_by_completer(&self) -> bool {
         mutant!("completed_by_store", {
             let b = self.load();
@@ -128,14 +127,14 @@ impl Word {
         self.update(|b| (b.life() == HELD).then(|| b.with_life(life))).is_ok()
     }
 
-    /// Claim by a waiter that lends its stack; it needs no link, since it borrows a handle. With `fold` the waiter is
-    /// also the owner of the private queue that holds the entry, and takes the entry's link off in the same exchange.
+    /// Claim by a waiter that lends its stack. The waiter needs no link, since it borrows a handle. With `fold` the waiter is also the owner
+    /// of the private queue that has the entry, and the same exchange releases the entry's link.
     ///
-    /// Answers the bits before, or `Err` with the bits that forbade it.
+    /// Returns the bits before, or `Err` with the bits that forbade the claim.
     #[inline]
     pub fn claim_by_waiter(&self, fold: bool) -> Result<Bits, Bits> {
         self.update(|b| {
-            // Folding was decided by a look at the private bit; the look must still hold in the exchange.
+            // The caller chose `fold` by the private bit, which must still be set in the exchange.
             let still = !fold || b.has(PRIVATE);
             let held = mutant!("waiter_claims_held", false, b.life() == HELD);
             (b.is_unstarted() && !held && still).then(|| {
@@ -146,7 +145,7 @@ impl Word {
         .map(|(before, _)| before)
     }
 
-    /// The same, of one that stands nowhere yet: it is new. False: it is not.
+    /// The same for a new request, which is in no queue. False: it is not new.
     #[inline]
     pub fn claim_new(&self) -> bool {
         mutant!("new_claimed_by_store", {
@@ -159,26 +158,26 @@ impl Word {
         self.update(|b| (b.life() == NEW).then(|| Bits(b.with_life(CLAIMED).0 | LENT))).is_ok()
     }
 
-    /// Claims an entry that the caller has just taken out of its own private queue, if nobody has a handle, without an exchange. False:
-    /// nothing was done, and it is to be claimed as any entry.
+    /// Claims, without an exchange, an entry that the caller has just taken out of its own private queue, if the request has no handle. False:
+    /// nothing was done, and the caller claims the entry by an exchange.
     #[inline(always)]
     pub fn claim_detached(&self) -> bool {
         #[cfg(mutant = "plain_pop_with_handle")]
         if self.load().0 & !(COUNT << 16) == SPAWNED_DETACHED {
-            // The handle lives elsewhere, and its owner claims by waiting.
+            // Another thread may have the handle, and claim the request in a wait.
             self.0.store(POPPED_SOLE, Ordering::Relaxed);
             return true;
         }
         if self.load().0 == SPAWNED_DETACHED {
-            // W8: no handle is left, the one link is the list's, and nobody can make another out of nothing.
+            // W8: no handle is left, and the one link is the queue's, so no thread can make another.
             self.0.store(POPPED_SOLE, Ordering::Relaxed);
             return true;
         }
         false
     }
 
-    /// Claims without an exchange for the holder, by value, of the sole handle, if the entry stands in the caller's own
-    /// private queue and nobody else knows of the request. The list's link is folded in. `touch` is called in between, and touches the entry
+    /// Claims without an exchange for the caller, which has the only handle by value, if the entry is in the caller's own private queue and
+    /// there is no other reference. Releases the queue's link in the same store. `touch` is called in between, and touches the entry
     /// ([`crate::state::raid`]).
     #[inline(always)]
     pub fn claim_sole(&self, touch: impl FnOnce() -> bool) -> bool {
@@ -193,8 +192,8 @@ impl Word {
         true
     }
 
-    /// Gives back, without an exchange, the sole handle of a request that stands in the caller's own private queue and
-    /// that nobody else knows of, by a look at the word. `touch` touches the entry ([`crate::state::raid`]). False: nothing was done.
+    /// Drops, without an exchange, the only handle of a request in the caller's own private queue, if `seen` shows no other reference. `touch`
+    /// touches the entry ([`crate::state::raid`]). False: nothing was done.
     #[inline(always)]
     pub fn drop_sole(&self, seen: Bits, touch: impl FnOnce() -> bool) -> bool {
         let bits = seen.0;
@@ -207,26 +206,26 @@ impl Word {
         true
     }
 
-    /// After the run of a request claimed by [`claim_detached`](Self::claim_detached): whether nobody else knows of it, so
-    /// that it need not go terminal at all.
+    /// After the run of a request that [`claim_detached`](Self::claim_detached) has claimed: whether there is no other reference, so
+    /// that the request need not become terminal.
     #[inline(always)]
     pub fn is_popped_sole(&self) -> bool {
         mutant!("popped_sole_by_handles", self.load().handles() == 0, self.load().0 == POPPED_SOLE)
     }
 
-    /// After the run of a request claimed by [`claim_sole`](Self::claim_sole): whether still nobody else knows of it.
+    /// After the run of a request that [`claim_sole`](Self::claim_sole) has claimed: whether there is still no other reference.
     #[inline(always)]
     pub fn is_still_sole(&self) -> bool {
         mutant!("no_closing_compare", true, self.load().0 == TAKEN_SOLE)
     }
 
-    /// Takes the private bit off, and adds the link of a second entry, which the caller pushes to a shared queue: the entry that stands in the
-    /// private queue stays there. By a raider ([`crate::state::raid`]). False: it has started, or others have shown it.
+    /// Clears the private bit, and adds the link of a second entry, which the caller pushes to a shared queue. The entry in the private queue
+    /// stays there. Called by a raider ([`crate::state::raid`]). False: the request has started, or another raider has published it.
     pub fn raid(&self) -> bool {
         self.update(|b| (b.life() == QUEUED && b.has(PRIVATE)).then(|| Bits((b.0 & !PRIVATE) + LINK))).is_ok()
     }
 
-    /// Takes the private bit off before the entry is pushed to a shared queue.
+    /// Clears the private bit before the caller pushes the entry to a shared queue.
     #[inline]
     pub fn publish(&self) {
         mutant!("publish_by_store", {
@@ -234,7 +233,7 @@ impl Word {
             self.0.store(b.0 & !PRIVATE, Ordering::Release);
             return;
         });
-        // Nothing would tell the shared queue from the private queue.
+        // Without this no bit would say which of the two queues has the entry.
         mutant!("publish_keeps_private", (), self.0.fetch_and(!PRIVATE, Ordering::AcqRel));
     }
 }
