@@ -1,4 +1,4 @@
-//! The sleep protocol: who is asleep, who looks for work, and which of them a new piece of work wakes.
+//! The sleep protocol: which workers sleep, which search for work, and which one a new piece of work wakes.
 //!
 //! `signals/README.md` has the protocol in full, with the race and the argument. In short:
 //!
@@ -8,16 +8,15 @@
 //! Invariants:
 //!
 //! 1. Under the lock of the list, the high half equals the list's length; both change together, by its holder.
-//! 2. Every decision not to wake anybody rests on a value read by a read-modify-write of the word. All of these stand
-//!    in one order, and each sees what was made visible before the earlier ones.
-//! 3. A worker in the list looks at everything *after* the step that counted it there, before it blocks.
-//! 4. A worker that stops searching because it found something, or leaves for good, passes the search on if it was the
-//!    last to search ([`Signals::pass_on`]); if it was not, it may. One that found nothing goes into the list by the same step; if its last
-//!    look then does find something, it notifies in the end: it was relied on until that step.
+//! 2. A thread decides to wake no worker only by a value that a read-modify-write of the word has read. All of these are in one order, and
+//!    each sees what was made visible before the earlier ones.
+//! 3. A worker in the list checks all sources of work *after* the step that counted it there, before it blocks.
+//! 4. A worker that stops searching because it found work, or leaves for good, passes the search on if it was the
+//!    last to search ([`Signals::pass_on`]); otherwise it may. A worker that found none enters the list by the same step. If its last
+//!    check does find work, it notifies in the end, since others relied on it until that step.
 //! 5. A thread that takes another worker off the list makes it a searcher in the same step, and leaves it a token.
 //!
-//! Only [`Worker::idle`](crate::Worker::idle) walks through the states; everybody else may call `notify_any`, `wake`
-//! and `stop`.
+//! Only [`Worker::idle`](crate::Worker::idle) moves through the states. Any thread may call `notify_any`, `wake` and `stop`.
 
 mod parker;
 
@@ -36,10 +35,10 @@ const SEARCHER: u64 = 1;
 /// One more in the high half: a worker that sleeps.
 const SLEEPER: u64 = 1 << 32;
 
-/// A searcher that has found something wakes two in its place, if fewer search than one for so many sleepers; else one, if nobody
-/// does. Up to eight workers that is one.
+/// A searcher that has found work wakes two in its place, if there are fewer searchers than one for so many sleepers. Otherwise it wakes one,
+/// if no worker searches. Up to eight workers that is one.
 const SLEEPERS_A_SEARCHER: usize = 4;
-/// And not more than so many search: where tasks are tiny, each is in the way of the others.
+/// At most so many search: with tiny tasks each searcher delays the others.
 const SEARCHERS: usize = 8;
 
 /// The two counts of one reading of the word.
@@ -58,13 +57,12 @@ impl Counts {
 
 /// Wakes workers: any one of them, or a named one.
 ///
-/// Made before the threads, for a fixed number of workers, and shared by all who make work for them. Dropping it wakes
-/// nobody.
+/// Made before the threads, for a fixed number of workers, and shared by all that make work for them. Dropping it wakes no worker.
 ///
 /// ```
 /// let signals = forebear::pool::engine::Signals::new(4);
 /// assert_eq!(signals.workers(), 4);
-/// assert!(!signals.notify_any(), "nobody is asleep yet");
+/// assert!(!signals.notify_any(), "no worker sleeps yet");
 /// ```
 #[derive(Debug)]
 pub struct Signals {
@@ -75,7 +73,7 @@ pub struct Signals {
     sleepers_a_searcher: usize,
 }
 
-/// The word on a line of its own: every notifier touches it.
+/// The word on a cache line of its own: every notifier writes it.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Word(AtomicU64);
@@ -106,9 +104,9 @@ impl Signals {
         self.parkers.len()
     }
 
-    /// Says that there is work for anyone. Call it *after* the work is visible to those who take and steal.
+    /// Announces work that any worker may take. Call it *after* the work is visible to the workers.
     ///
-    /// Wakes at most one sleeper, and none while somebody searches: that one will see the work, or pass the search on.
+    /// Wakes at most one sleeper, and none while a worker searches: that worker will see the work, or pass the search on.
     /// Returns whether it woke one. Never blocks for longer than another call of this kind takes.
     pub fn notify_any(&self) -> bool {
         let taken = self.take_sleeper(Counts::wants_wake);
@@ -116,7 +114,7 @@ impl Signals {
         taken.is_some()
     }
 
-    /// Takes a sleeper off the list, which searches from now on, if the counts are as `wanted`. It is to be woken.
+    /// Takes a sleeper off the list, if the counts are as `wanted`. The sleeper counts as a searcher from now on; the caller wakes it.
     fn take_sleeper(&self, wanted: impl Fn(Counts) -> bool) -> Option<usize> {
         if !wanted(self.counts()) {
             return None;
@@ -141,17 +139,17 @@ impl Signals {
         }
     }
 
-    /// Says to one sleeper that is `wanted` that there is work which others refuse: to the latest such. Call it *after* the work is visible.
+    /// Announces work that other workers refuse to the latest sleeper that is `wanted`. Call it *after* the work is visible.
     ///
-    /// Unlike [`notify_any`](Signals::notify_any) it relies on no searcher, since that one may refuse the work, too. `wanted` is called under a
-    /// lock that each sleeper has held since it last changed anything of its own. Returns whether it woke one.
+    /// Unlike [`notify_any`](Signals::notify_any) it relies on no searcher, since a searcher may refuse the work, too. `wanted` is called under a
+    /// lock that each sleeper has held after it last changed its own state. Returns whether it woke one.
     pub fn notify_one_of(&self, wanted: impl Fn(usize) -> bool) -> bool {
         if self.counts().sleeping() == 0 {
             return false;
         }
         let mut sleepers = self.lock_sleepers();
         let taken = sleepers.iter().rposition(|&sleeper| wanted(sleeper)).map(|place| {
-            // Invariants 1 and 5. Nobody else changes the count of sleepers meanwhile, so it is above zero.
+            // Invariants 1 and 5. No other thread changes the count of sleepers meanwhile, so it is above zero.
             self.word.0.fetch_sub(mutant!("chosen_not_counted", SLEEPER, SLEEPER - SEARCHER), AcqRel);
             sleepers.remove(place)
         });
@@ -166,10 +164,9 @@ impl Signals {
         }
     }
 
-    /// Says that there is something for the worker of this number: its mailbox, an order to look again. Call it *after*
-    /// that is visible.
+    /// Announces work for the worker of this number, such as an item in its mailbox. Call it *after* the work is visible.
     ///
-    /// Wakes it if it sleeps; else leaves a token, so that its next attempt to sleep returns at once. Costs one swap if
+    /// Wakes the worker if it sleeps. Otherwise leaves a token, so that its next attempt to sleep returns at once. Costs one swap if
     /// the worker is awake.
     ///
     /// # Panics
@@ -195,7 +192,7 @@ impl Signals {
         Counts(self.word.0.load(Relaxed)).sleeping()
     }
 
-    /// About how many workers search for work, those included that have been woken and not yet looked.
+    /// About how many workers search for work, including those that were woken and have not begun to.
     #[must_use]
     pub fn searching(&self) -> usize {
         Counts(self.word.0.load(Relaxed)).searching()
@@ -229,7 +226,7 @@ impl Signals {
 }
 
 impl Counts {
-    /// Nobody searches and somebody sleeps: a new piece of work has to wake one.
+    /// No worker searches and at least one sleeps: a new piece of work has to wake one.
     fn wants_wake(self) -> bool {
         self.searching() == 0 && self.sleeping() > 0
     }
@@ -250,7 +247,7 @@ impl Signals {
         self.parkers[worker].enter();
     }
 
-    /// Consumes the worker's token; everything must be looked at afterwards.
+    /// Consumes the worker's token. The worker has to check all sources of work afterwards.
     pub(crate) fn clear(&self, worker: usize) {
         self.parkers[worker].clear();
     }
@@ -258,7 +255,7 @@ impl Signals {
     /// Makes the calling worker the searcher, unless there is one.
     pub(crate) fn try_search(&self) -> bool {
         let mut seen = Counts(self.word.0.load(Relaxed));
-        // A stale value is harmless: who is refused goes on to sleep, and looks at everything after it has said so.
+        // A stale value is harmless: a worker that is refused enters the list, and then checks all sources of work.
         while seen.searching() == 0 {
             match self.word.0.compare_exchange(seen.0, seen.0 + SEARCHER, AcqRel, Acquire) {
                 Ok(_) => return true,
@@ -268,8 +265,8 @@ impl Signals {
         false
     }
 
-    /// The calling searcher has found something, or goes for good. If it was the last to search and `more` says that there may be
-    /// work for others, another is woken to search (invariant 4); with `widely`, also if few search, and two.
+    /// The calling searcher has found work, or leaves for good. If it was the last to search, and `more` says that there may be work for
+    /// others, it wakes another to search (invariant 4). With `widely` it wakes two, and also if few search.
     pub(crate) fn pass_on(&self, widely: bool, more: impl FnOnce() -> bool) {
         let before = Counts(self.word.0.fetch_sub(SEARCHER, AcqRel));
         debug_assert!(before.searching() > 0, "a searcher that was not counted");
@@ -278,7 +275,7 @@ impl Signals {
             true => counts.wants_heir(self.sleepers_a_searcher),
             false => counts.wants_wake(),
         };
-        // `more` is asked after the step: who was refused before it made its work visible before it.
+        // `more` is called after the step: a thread that woke no worker because of this searcher made its work visible before the step.
         if (before.searching() == 1 || wanted(Counts(before.0 - SEARCHER))) && more() {
             let first = self.take_sleeper(wanted);
             let second = first.and_then(|_| self.take_sleeper(wanted));
@@ -287,8 +284,8 @@ impl Signals {
         }
     }
 
-    /// The worker goes into the list. From here on it can be woken for anyone; it must look at everything once more
-    /// (invariant 3) before it parks, and then [`withdraw`](Signals::withdraw).
+    /// The worker enters the list. From here on any notifier can wake it. It has to check all sources of work once more (invariant 3) before
+    /// it parks, and then call [`withdraw`](Signals::withdraw).
     pub(crate) fn announce(&self, worker: usize, searching: bool) {
         let mut sleepers = self.lock_sleepers();
         sleepers.push(worker);
@@ -299,12 +296,12 @@ impl Signals {
         }
     }
 
-    /// The worker leaves the list. True if somebody took it off before: then it is a searcher (invariant 5), and its
-    /// token is there or on the way.
+    /// The worker leaves the list. True if a notifier took it off before: then it is a searcher (invariant 5), and its
+    /// token is there or about to be.
     #[must_use = "who was taken off the list is counted as a searcher"]
     pub(crate) fn withdraw(&self, worker: usize) -> bool {
         let mut sleepers = self.lock_sleepers();
-        // The latest are at the end; a worker that found something at once is nearly always the last.
+        // The latest are at the end; a worker that found work at once is nearly always the last.
         match sleepers.iter().rposition(|&sleeper| sleeper == worker) {
             Some(place) => {
                 sleepers.remove(place);

@@ -1,4 +1,4 @@
-//! What is done once.
+//! A closure that runs once.
 //!
 //! # The word
 //!
@@ -6,27 +6,28 @@
 //!  runner's address | DONE | QUEUED | RUNNING
 //! ```
 //!
-//! `RUNNING`: the context whose address stands beside it does it now. It is the holder of what the others wait for
-//! ([`forebear_context::context::OwnerWait`]), as one of a lock is: it becomes as urgent as they are, and if it comes back to this word,
-//! itself or through what it waits for, that is a cycle. A thread that no runtime knows has no address there, and notes the once in a list
-//! of its own (`raw_lock/unknown.rs`): so it finds the cycle when it comes back itself. `QUEUED`: somebody stands in the queue. `DONE`
-//! stands alone, for good.
+//! `RUNNING`: the context whose address is in the word runs the closure now. It is the holder that the other callers wait for
+//! ([`forebear_context::context::OwnerWait`]), as the holder of a lock is. It becomes as urgent as they are. If it waits for this word,
+//! itself or through another wait, that is a cycle. A thread that no runtime knows has no address in the word. It notes the once in a list
+//! of its own (`raw_lock/unknown.rs`), so it finds the cycle when it calls again itself. `QUEUED`: the queue has waiters. `DONE` is
+//! the only bit, for good, once it is set.
 //!
-//! # How it goes
+//! # How a call proceeds
 //!
-//! A caller that finds neither `RUNNING` nor `DONE` sets `RUNNING` and runs the closure. The others wait in the queue. At the end all of them are let
-//! go, under the lock of the queue. If it was not done, since it failed or panicked, each of them looks again: one runs.
+//! A caller that finds neither `RUNNING` nor `DONE` sets `RUNNING` and runs the closure. Other callers wait in the queue. At the end the runner
+//! wakes them all, under the lock of the queue. If the closure failed or panicked, each of them reads the word again, and one of them runs its
+//! own.
 //!
 //! # The races
 //!
-//! *The end against a newcomer.* A newcomer raises `QUEUED` under the lock of the queue, in an exchange on a word that it has to wait
-//! for. An end that finds the bit goes through the lock, and finds the newcomer there.
+//! *The end against a newcomer.* A newcomer sets `QUEUED` under the lock of the queue, in an exchange on a word for which it has to wait.
+//! A runner that finds the bit at its end takes the lock, and finds the newcomer in the queue.
 //!
 //! # Invariants
 //!
 //! * **O1** `RUNNING` is set by the caller that then runs the closure, and is cleared only at its end, also by an unwind.
 //! * **O2** `DONE` is set by an end that has done it, with everything that was done before it (release), and never changes.
-//! * **O3** `QUEUED` is set while somebody stands in the queue, whenever the lock of the queue is free.
+//! * **O3** Whenever the lock of the queue is free, `QUEUED` is set if the queue has waiters.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -79,14 +80,14 @@ pub struct Once {
     queue: Guarded<LockQueue>,
 }
 
-/// The right to run it, and the duty to say how it ended.
+/// The right to run the closure, and the duty to record how it ended.
 #[derive(Debug)]
 struct Run<'a> {
     once: &'a Once,
     done: bool,
 }
 
-/// Where those wait who would run it themselves, and those who only want it done.
+/// The queue of callers that would run their own closure, and of those that only wait.
 struct OnceQueue<'a> {
     once: &'a Once,
     would_run: bool,
@@ -105,7 +106,7 @@ impl Once {
         Once { word: AtomicPtr::new(ptr::null_mut()), queue: Guarded::new(LockQueue::new()) }
     }
 
-    /// Nothing is done yet.
+    /// No closure has run.
     #[cfg(loom)]
     pub fn new() -> Once {
         Once { word: AtomicPtr::new(ptr::null_mut()), queue: Guarded::new(LockQueue::new()) }
@@ -198,7 +199,7 @@ impl Once {
         let terms = WaitTerms { reason: Reason::Event, what: "Once", limit, caller };
         let outside = OnceQueue { once: self, would_run: false };
         with_foreign(|context| {
-            // Others may try and fail before it is done. What time is left is not counted anew.
+            // Other callers may run and fail before one succeeds. The time limit does not begin anew.
             let limit = match limit {
                 Limit::After(timeout) if !limit.is_look() && !self.is_completed() => {
                     Limit::At(context.deadline(timeout))
@@ -214,7 +215,7 @@ impl Once {
         })
     }
 
-    /// Has it done by `f`, unless it has been done. If `f` fails it has not, and the next one tries.
+    /// Runs `f`, unless a closure has completed. If `f` fails, the next caller runs its own.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn try_call<E>(&self, f: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
@@ -227,7 +228,7 @@ impl Once {
         }
     }
 
-    /// Waits until it is done, or to be done by the caller.
+    /// Waits until a closure has completed, or the caller may run its own.
     #[inline(always)]
     fn claim(&self, caller: &'static Location<'static>) -> Option<Run<'_>> {
         let terms = WaitTerms { reason: Reason::Once, what: "Once", limit: Limit::Never, caller };
@@ -248,7 +249,7 @@ impl Once {
         }
     }
 
-    /// Raises `RUNNING`, if nobody runs, and it is not done.
+    /// Sets `RUNNING`, if neither `RUNNING` nor `DONE` is set.
     fn begin(&self) -> bool {
         let me = me();
         let mut word = self.word.load(Ordering::Relaxed);
@@ -272,7 +273,7 @@ impl Once {
         ptr::from_ref(self).addr()
     }
 
-    /// The cycle, if this thread runs it since a time when no runtime knew the thread.
+    /// The cycle, if this thread runs the closure, and began when no runtime knew the thread.
     #[cold]
     fn of_itself(&self, caller: &'static Location<'static>) -> Option<Cycle> {
         if !unknown::holds(self.addr()) {
@@ -281,14 +282,14 @@ impl Once {
         let word = self.word.load(Ordering::Relaxed);
         let has_no_runner = bits(word) & RUNNING != 0 && word.addr() & !BITS == 0;
         with_foreign(|context| {
-            // On a stack of a worker the thread's list is somebody else's.
+            // On a stack of a worker the list of the thread belongs to other code.
             (has_no_runner && context.place().get() == 0).then(|| {
                 Cycle::new([context.name(), format!("a Once ({}:{})", caller.file(), caller.line())])
             })
         })
     }
 
-    /// Whether somebody who stands outside has something to wait for, by this word.
+    /// Whether a caller has to wait, by this word.
     fn is_to_be_waited_for(word: *mut Context, would_run: bool) -> bool {
         bits(word) & DONE == 0 && (bits(word) & RUNNING != 0 || !would_run)
     }
@@ -302,13 +303,13 @@ impl Run<'_> {
     }
 }
 
-/// The end, however it came.
+/// The end, also by an unwind.
 impl Drop for Run<'_> {
     fn drop(&mut self) {
         let (once, me) = (self.once, me());
         gave(me);
         let word = once.word.load(Ordering::Relaxed);
-        // What a thread runs since a time when no runtime knew it has no runner in its word, whatever context it has by now.
+        // A thread that began when no runtime knew it is not named in the word, whatever context it has by now.
         if word.addr() & !BITS == 0 {
             unknown::gave(once.addr());
         }

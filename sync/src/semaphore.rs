@@ -1,4 +1,4 @@
-//! Permits, of which there are so many.
+//! A semaphore: a fixed number of permits.
 //!
 //! # The word
 //!
@@ -6,21 +6,21 @@
 //!  permits that are free | QUEUED
 //! ```
 //!
-//! `QUEUED`: somebody waits. Without it permits are taken and given back by exchanges of the word. With it they are taken and given
-//! back under the lock of the queue only, and nobody takes any but who is first in it: so a large request gets them all in the end,
-//! and is not starved by small ones that would fit.
+//! `QUEUED`: the queue has waiters. Without the bit, callers take and return permits by exchanges of the word. With it, they do so only under
+//! the lock of the queue, and only the first waiter in the queue takes any. So a large request gets its permits in the end, and small ones
+//! that would fit do not starve it.
 //!
 //! # The races
 //!
-//! *Release against a newcomer.* The newcomer raises `QUEUED` under the lock of the queue, in an exchange on a word with too few
-//! permits. A release that comes before is counted there; one that comes after finds the bit, and goes through the lock.
+//! *A release against a newcomer.* The newcomer sets `QUEUED` under the lock of the queue, in an exchange on a word with too few
+//! permits. The permits of an earlier release are in that word. A later release finds the bit, and takes the lock.
 //!
-//! *Release against a leaver.* Permits are handed over as their taker is chosen; a waiter that has left its wait refuses. A leaver that stood
-//! first may have been too large for what is free, so it hands that on to those behind.
+//! *A release against a waiter that leaves.* The release hands permits over when it chooses a waiter. A waiter that has left its wait cannot
+//! be chosen. The first waiter may have asked for more permits than are free, so when it leaves it hands these on to the next.
 //!
 //! # Invariants
 //!
-//! * **S1** `QUEUED` is set if and only if somebody stands in the queue, whenever the lock of the queue is free.
+//! * **S1** Whenever the lock of the queue is free, `QUEUED` is set if and only if the queue has waiters.
 //! * **S2** While it is set, the rest of the word is changed under that lock only.
 
 use std::fmt;
@@ -295,7 +295,7 @@ impl Semaphore {
         with_context!(|context| wait_in_queue(self, context, n, terms))
     }
 
-    /// Takes so many by an exchange, if there are, and nobody waits.
+    /// Takes so many permits by an exchange, if they are free and the queue is empty.
     #[inline]
     fn take(&self, n: usize) -> bool {
         if n == 0 {
@@ -351,7 +351,7 @@ impl Semaphore {
     /// Gives what is free to those who are first, as far as it goes. Under the lock of the queue; they are to be woken.
     fn hand_on(&self, queue: &LockQueue<usize>) -> ChosenList<usize> {
         let mut chosen = ChosenList::new();
-        // S2: where there is nobody, nobody is chosen.
+        // S2: an empty queue has no waiter to choose.
         let mut free = self.word.load(Ordering::Acquire) / ONE;
         // SAFETY: L1; the caller wakes them.
         while let Some(one) = unsafe { queue.choose_if(|&wants| wants <= free) } {

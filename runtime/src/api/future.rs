@@ -4,20 +4,20 @@
 //!
 //! # What a poll does
 //!
-//! The first poll comes near to the request as a wait does ([`crate::schedule::wait`]): it submits the request if nobody has, answers a cycle and a
-//! refusal, and enlists. It never runs the request, and never suspends. From then on, until it is over or is dropped, the future is demand,
-//! on nobody's behalf, as a foreign thread that waits; and the request is as urgent as what polled first. Later polls renew the waker.
+//! The first poll does what a wait does before it suspends ([`crate::schedule::wait`]): it submits a new request, returns the error of a cycle or
+//! a refusal, and enters the list of waiters. It never runs the request, and never suspends. From then on, until it is over or is dropped, the
+//! future is demand, as a waiting foreign thread is. The request is as urgent as the code that polled first. Later polls renew the waker.
 //!
 //! # What a drop does
 //!
-//! The future of a `&Request` withdraws: it leaves the list, and a cancel that was vetoed for its sake takes effect. If it is dropped in a
-//! request that is cancelled, it asks for its target as a cancelled waiter does. The future of a `Request` cancels it besides, unless the
+//! The future of a `&Request` withdraws: it leaves the list, and a cancel that it alone had vetoed takes effect. If it is dropped in a
+//! cancelled request, it asks its target to cancel, as a cancelled waiter does. The future of a `Request` also cancels it, unless the
 //! future has ended.
 //!
 //! # When a runtime gives up
 //!
-//! A runtime that is shut down over laggards wakes the futures that were polled outside of it. Each is registered with the runtime first,
-//! then looks whether that has happened; the runtime says that it has first, then walks the register. The next poll answers `ShutDown`.
+//! A runtime that is shut down over laggards wakes the futures that were polled outside of it. A future registers with the runtime first, and
+//! then reads the flag that says so. The runtime sets the flag first, and then walks the register. The next poll returns `ShutDown`.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -125,15 +125,15 @@ fn polled_after_its_end(what: &str) -> ! {
 
 /// The future of a `&`[`Request`]: waits as [`Request::wait`] does, and blocks no thread. By [`IntoFuture`], hence by `(&request).await`.
 ///
-/// The first poll submits the request, if nobody has; it never runs it, save in a runtime without worker threads, where that is what
-/// [`submit`](Request::submit) does. From the first poll to its end or its drop the future counts as demand for the request, as a thread
-/// that waits does. A poll does not suspend; one in a request that was cancelled answers [`Cancelled`](WaitError::Cancelled). The waker is called
-/// once at most, after all waiters have been woken, on the thread that ended the request: one that is slow holds up that thread.
+/// The first poll submits the request, if it is new. It does not run the request, save in a runtime without worker threads, where
+/// [`submit`](Request::submit) does so. From the first poll to its end or its drop the future counts as demand for the request, as a waiting thread
+/// does. A poll does not suspend; in a cancelled request it returns [`Cancelled`](WaitError::Cancelled). The thread that ends the request calls
+/// the waker, once at most, after it has woken all waiters; a slow waker delays that thread.
 ///
-/// Dropping the future withdraws that, and nothing else: the request goes on, unless it was cancelled meanwhile and spared for the sake of
-/// this future alone.
+/// Dropping the future withdraws its demand, and nothing else. The request continues, unless it was cancelled meanwhile and this future
+/// alone had spared it.
 ///
-/// A wait by a future that closes a cycle is not found as a cycle, unless the request polls a future of its own.
+/// If a future closes a cycle of waits, the cycle is not found, unless the request polls a future of its own.
 ///
 /// # Errors
 ///

@@ -4,13 +4,12 @@
 //!
 //! * **Z1** A scope only *spawns*: an unsubmitted request with a borrowing callable does not exist, so every callable is
 //!   run, or dropped by its claimer, before the count goes down.
-//! * **Z2** The runner drops the callable, and the value if nobody holds it, before the count goes down; a value that
-//!   somebody holds is held by a typed handle, whose type carries the borrow. Untyped handles, parents and queue entries
-//!   hold the header only.
+//! * **Z2** The runner drops the callable, and the value if no typed handle keeps it, before the count goes down. A typed handle keeps the
+//!   value, and its type carries the borrow. Untyped handles, parents and queue entries keep the header only.
 //! * **Z3** A destructor that panics does not skip the count: it is contained.
-//! * **Z4** The scope ends only when the count is down, also when its body unwinds: that is caught, the jobs are waited
-//!   for, then it goes on. The count's last touch is the decrement; only the one that brought it to nothing touches the
-//!   scope after, and the scope waits for exactly that one's wake-up.
+//! * **Z4** The scope ends only when the count is zero. If its body unwinds, the scope catches the unwind, waits for the jobs, and then
+//!   resumes it. A job's last access is the decrement of the count. Only the job that brings the count to zero accesses the scope after that,
+//!   and the scope waits for that job's wake-up.
 //! * **Z5** A suspended stack with a scope on it is never freed, only leaked.
 //!
 //! * **Z6** Between the call of the body and the end of the wait an unwind may not leave the frame of [`run`]. The body's unwind is caught. Any
@@ -18,21 +17,21 @@
 //!
 //! # The count
 //!
-//! [`crate::state::jobs`] counts the jobs. A worker that runs jobs of one scope in a row counts them down together, before it does anything else: until
-//! then the scope cannot be over, so nobody waits longer for it.
+//! [`crate::state::jobs`] counts the jobs. A worker that runs several jobs of one scope in a row subtracts them together, before it does
+//! anything else. Until then the scope cannot be over.
 //!
 //! # Regions that must not suspend
 //!
-//! A scope that is opened inside [`no_suspend`](crate::no_suspend()) refuses its first job by a panic, wherever it is spawned: its end would have to
-//! wait for the job, and cannot give up. See [`mod@crate::record::no_suspend`].
+//! A scope that is opened inside [`no_suspend`](crate::no_suspend()) refuses its first job by a panic, wherever the job is spawned. The scope's end would
+//! have to wait for the job, and cannot give up. See [`mod@crate::record::no_suspend`].
 //!
 //! # Stopping
 //!
-//! A scope is *stopped* when its body unwinds or returns an error, when its body is over and a failure has not been looked
-//! at, and by [`Scope::cancel`]. Then its jobs are aborted, and what is spawned into it from then on is cancelled at birth.
-//! The jobs that the body spawned are children of the request that the scope is in, and its worker finds them there; a
-//! stop that comes from elsewhere is left as a message. What jobs spawned in their turn is reached from them. In a foreign
-//! thread outside any request the jobs are roots, and the scope keeps a handle of each.
+//! A scope is *stopped* when its body unwinds or returns an error, when its body is over and no handle has read a job's failure, and by
+//! [`Scope::cancel`]. Then its jobs are aborted, and jobs spawned into it later are cancelled at birth. The jobs that the body spawned are
+//! children of the request that the scope is in, and that request's worker finds them there. Another thread that stops the scope leaves a
+//! message for that worker. Jobs of jobs are reached from their parents. In a foreign thread outside any request the jobs are roots, and the
+//! scope keeps a handle of each.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -2,20 +2,20 @@
 //!
 //! # The fast way
 //!
-//! `take` gets the handle by value. If the request is unstarted, private to this worker, and has this one handle, then all its counts are in one hand: the
-//! handle, and the link of its entry in this worker's private queue. So nobody else can claim, cancel or look at it, and plain stores do (W8). The value
-//! goes into the caller's frame, and the header is freed at once, without becoming terminal.
+//! `take` gets the handle by value. The request may be unstarted, private to this worker, and have this one handle. Then the caller has all its
+//! counts: the handle, and the link of its entry in this worker's private queue. So no other thread can claim, cancel or read it, and plain stores
+//! do (W8). The value goes into the caller's frame, and the header is freed at once, without becoming terminal.
 //!
 //! | step | falls out of the fast way if |
 //! |---|---|
 //! | claim | it was made on another arena, its stack does not fit here, the word is not `SPAWNED`, a raid is on, or an attention bit forbids it; then [`take_slowly`] waits as any waiter |
 //! | run | it ends without a value, was shared, has children left, or a message or a mark has come; then [`finish_taken`] ends it as any runner |
 //!
-//! The request may become known while it runs: its callable may ask for its own handle. So the word is read again after the call.
+//! The callable may ask for its own handle, and pass it on. So the word is read again after the call.
 //!
 //! # Who may move the value
 //!
-//! The holder of the only handle of a request that is over (W2). `take` has the handle by value, so nobody can clone it meanwhile.
+//! The holder of the only handle of a request that is over (W2). `take` has the handle by value, so no other code can clone it meanwhile.
 
 use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
@@ -71,7 +71,7 @@ impl<T> Request<T> {
         {
             // SAFETY: as above.
             let worker = unsafe { fiber.worker_of_arena() };
-            // W8: nobody else knows of it, by the claim.
+            // W8: there is no other reference, by the claim.
             worker.list.unlink(h);
             worker.direct.count();
             // SAFETY: W1: by the claim.
@@ -92,7 +92,7 @@ impl<T> Request<T> {
                 && worker.post.attention.get() & (MESSAGE | MARKS) == 0
             {
                 let scope = h.scope.get();
-                // SAFETY: still nobody else knows of it: the header is ours to end, on the arena it was made and ran on.
+                // SAFETY: there is still no other reference: the header is ours to end, on the arena it was made and ran on.
                 if !unsafe { arena::end_plain_child(worker.arena(), header) } {
                     // SAFETY: the same; and a scope waits for its jobs.
                     unsafe { end_taken(worker.arena(), header, scope) };
@@ -220,7 +220,7 @@ impl<T> Request<T> {
     ///
     /// # Safety
     ///
-    /// The caller has a handle of the request, which is for a `T`, and gives nobody another.
+    /// The caller has a handle of the request, which is for a `T`, and makes no other.
     pub(crate) unsafe fn take_over_from(header: NonNull<Header>) -> Result<T, WaitError> {
         // SAFETY: the caller's handle keeps the header, for the wait and for what is read after it.
         unsafe {
@@ -270,7 +270,7 @@ pub(super) unsafe fn take_value<T>(header: NonNull<Header>) -> T {
             end_alone::<T>(header);
         } else {
             if h.bare.is_local() {
-                // By value, so there is nobody to be asked.
+                // The handle is taken by value, so no other thread reads the local state.
                 h.bare.publish_state(&h.local, 0);
             }
             if h.bare.release_handle() {

@@ -1,30 +1,30 @@
 //! Which worker raids, and when. [`crate::state::raid`] says how.
 //!
-//! A worker that goes to sleep leaves its hunger with all others, and sleeps with a tick while any of them works. If another still keeps something
-//! private after a tick, it has come to no scheduling point since, or to none at which it could publish: the sleeper raids it. So what
-//! is private can be taken by others after the longest tick and one of the shortest, less than 5 ms. Only a worker that has slept reads
-//! a clock for it, and a worker that comes to forks and waits is not raided.
+//! A worker that goes to sleep raises its hungry bit on all others, and sleeps with a tick while any of them works. If another worker still has
+//! private work after a tick, it has reached no scheduling point since, or none at which it could publish. Then the sleeper raids it. So other
+//! workers can take private work after the longest tick and one of the shortest, less than 5 ms. Only a worker that has slept reads
+//! a clock for this, and a worker that reaches forks and waits is not raided.
 //!
 //! # The watch
 //!
-//! A worker that sleeps with such a tick *watches*. A worker that fell asleep while nobody worked does not: nobody is to be woken for it when a
-//! single request comes. So this holds: *if a worker sleeps and none watches, the hungry bit of each other worker is up, or somebody is on its way to
-//! what was published.* Then the next fork publishes and wakes. What keeps it so:
+//! A worker that sleeps with such a tick *watches*. A worker that fell asleep while no other worked does not watch, so that a single new
+//! request wakes no worker for it. The invariant is: *if a worker sleeps and none watches, the hungry bit of each other worker is set, or a worker is
+//! about to take what was published.* Then the next fork publishes and wakes. Three rules keep it:
 //!
-//! * a worker that goes to sleep without a tick raises the bit on all others;
-//! * the bit comes down only by a publication, which wakes one, if nobody searches. That one finds nothing, and watches; or it takes something, and
-//!   raises the bits again if nobody watches then;
-//! * so does a worker that has watched and has found something.
+//! * A worker that goes to sleep without a tick sets the bit on all others.
+//! * Only a publication clears the bit, and it wakes a worker if none searches. That worker finds no work, and watches; or it takes work, and
+//!   sets the bits again if no worker watches then.
+//! * A worker that has watched and has found work does the same.
 //!
-//! If one of the last two finds that somebody keeps something private at that moment, it wakes one more, who will watch: that work may stand
-//! beside code that comes to no fork.
+//! In the last two cases the worker may see that another has private work at that moment. Then it wakes one more, which will watch, since the
+//! owner of that work may run code that reaches no fork.
 //!
 //! # What is not raided
 //!
-//! A request that is spawned in a cancelled one stands in the private queue until its maker, a few steps later, cancels it
+//! A request that is spawned in a cancelled one is in the private queue until its maker, a few steps later, cancels it
 //! (`schedule/worker/marks.rs`, `attend_spawn`). A raider leaves such an entry to the owner, so no worker starts it. The insertion is a release that
-//! the raider's walk acquires, so the raider sees every mark that the owner knew of when it inserted the entry. An entry that has a waiter may have been
-//! spared by the cancel, and is raided.
+//! the raider's walk acquires, so the raider sees every mark that the owner knew of when it inserted the entry. A cancel may have spared an entry
+//! that has a waiter, so the raider takes that.
 
 use std::ptr::NonNull;
 
@@ -52,18 +52,18 @@ impl Worker {
 
 /// The raider's side.
 impl Worker {
-    /// It is about to sleep with a tick while others work.
+    /// This worker is about to sleep with a tick while others work.
     pub(super) fn begins_watch(&self) {
         self.watches_since.set(Some(time::now()));
         self.shared().watching.fetch_add(1, Ordering::AcqRel);
         if self.shared().other_records(self.index).any(|other| other.post.raids.has_more(other.list.first()))
         {
-            // Until the next tick they may answer.
+            // The owners have until the next tick to publish.
             self.patience.ticks.set(0);
         }
     }
 
-    /// It has slept. Raids the workers that have not answered since.
+    /// This worker has slept. Raids the workers that have not published since.
     pub(crate) fn ends_watch(&self) {
         let Some(since) = self.watches_since.take() else { return };
         self.shared().watching.fetch_sub(1, Ordering::AcqRel);
@@ -96,7 +96,7 @@ impl Worker {
         self.give_back_hand(stolen);
     }
 
-    /// It has found something. Sees to it that somebody watches, or will.
+    /// This worker has found work. Ensures that a worker watches, or will.
     pub(crate) fn hands_watch_on(&self) {
         if self.is_unwatched() {
             self.hand_watch_on();
@@ -116,7 +116,7 @@ impl Worker {
         }
     }
 
-    /// Whether another worker is to be woken, for nobody watches what others keep.
+    /// Whether to wake another worker, because none watches and others have private work.
     pub(crate) fn wants_a_watch(&self) -> bool {
         self.is_unwatched() && self.shared().other_records(self.index).any(|other| other.keeps_something())
     }
@@ -141,7 +141,7 @@ fn show(h: &Header, stolen: &mut Vec<(u64, NonNull<Header>)>) -> bool {
     raided
 }
 
-/// Whether the owner is about to cancel it: a cancelled request has made it, and nobody waits for it.
+/// Whether the owner is about to cancel the entry: a cancelled request has made it, and it has no waiter.
 fn is_left_to_its_maker(h: &Header) -> bool {
     cancel::is_orphaned_by_cancel(h) && !h.bare.load().has(WAITERS)
 }
