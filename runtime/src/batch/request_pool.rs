@@ -2,37 +2,36 @@
 //!
 //! # Vocabulary
 //!
-//! * **member**: what was added. Its own callable, or a request that somebody made and *included*.
-//! * **held**: not begun. A held callable is boxed in a queue and no request at all, so nobody can claim, wait for or cancel
-//!   it, and a pool that is forgotten leaks callables that never ran. An included request that is new when the wait begins is
-//!   *held back* by its word; a waiter that wants it meanwhile comes to the pool's [`held_back`]. See `docs/decisions/0008`.
-//! * **admitted**: out of the queue, and keeps its place: begun, and not over; or over, and its value not yet handed
-//!   on. At most so many are, and their declared memory comes to so much. Order of adding is order of admission: a
-//!   member for which there is no room is not overtaken.
-//! * **waiter**: who called [`wait`](RequestPool::wait) or one of its variants.
+//! * **member**: an added callable, or a request that was *included*.
+//! * **held**: not started. A held callable is a box in a queue and no request, so no thread can claim, wait for or cancel it. A pool that is
+//!   forgotten leaks callables that never ran. An included request that is new when the wait begins is *held back* by its word. A waiter for such a
+//!   request asks the pool's [`held_back`]. See `docs/decisions/0008`.
+//! * **admitted**: taken out of the queue, with a place in the bound. It has started and is not over, or it is over and its value has not yet been
+//!   handed on. The bound limits the number of admitted members and the sum of their declared memory. Members are admitted in the order in which
+//!   they were added: no other member overtakes one for which there is no room.
+//! * **waiter**: the caller of [`wait`](RequestPool::wait) or one of its variants.
 //! * **lane**: a request of the waiter's that takes members out of the queue and runs them, one at a time ([`lane`]).
 //!
 //! # The walk of a member
 //!
-//! 1. The waiter opens a [`scope`](mod@crate::api::scope) and spawns lanes in it ([`drive`]). A lane admits the first that
-//!    is held ([`run`]) and spawns it in the same scope. So borrowing is the scope's affair, by its invariants, and
-//!    none of it is here: no wait for a pool returns, or unwinds, before all that was admitted is over.
-//! 2. The lane lists the member on the pool's board ([`board`]), where a stop of the pool finds it, and waits for it,
-//!    mostly by running it.
-//! 3. When the member is over, callbacks and all, the lane leaves the value to the waiter, which is woken; or it goes
-//!    on with the next by itself, if values are not handed on one by one.
+//! 1. The waiter opens a [`scope`](mod@crate::api::scope) and spawns lanes in it ([`drive`]). A lane admits the first held member
+//!    ([`run`]) and spawns it in the same scope. So the invariants of the scope make borrowing sound, and this module adds none: no wait for
+//!    a pool returns, or unwinds, before all admitted members are over.
+//! 2. The lane lists the member on the pool's board ([`board`]), where a stop of the pool finds it. Then it waits for the member, mostly by running
+//!    it.
+//! 3. When the member is over, callbacks included, the lane leaves the value to the waiter, and wakes it. If values are not handed on one by
+//!    one, the lane continues with the next member.
 //!
 //! # How it stops
 //!
-//! A pool stops once, for the first of several reasons: a member did not come to a value, somebody cancelled the pool,
-//! the waiter was cancelled, the receiver of the results failed. A stop aborts what has been admitted, there
-//! and then, on its own thread: the waiter's worker may be busy with a member that looks whether it is cancelled, and
-//! the waiter with a result. The same thread aborts or releases the included requests that are held back. Callables that are held are dropped by
-//! the waiter. Then it waits for the rest, whatever happens meanwhile.
+//! A pool stops once, for the first of several reasons. A member has ended without a value, a canceller has stopped the pool, the waiter was
+//! cancelled, or the receiver of the results has failed. The thread that stops the pool aborts the admitted members itself. The waiter's
+//! worker may be busy with a member that polls for a cancel, and the waiter with a result. The same thread aborts or releases the included requests
+//! that are held back. The waiter drops the callables that are held, and then waits for the remaining members in any case.
 //!
 //! # What it does not do
 //!
-//! The waiter never runs a member on its own stack: while it lent that, nobody would hand on, or make lanes.
+//! The waiter never runs a member on its own stack: meanwhile no thread would hand results on, or make lanes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -61,20 +60,20 @@ use crate::schedule::held_back::{Board, Why};
 /// Collects callables and requests, and runs them with a bound on how many are active at a time. Nothing runs before a
 /// wait.
 ///
-/// * At most [`max_active`](Self::max_active) members are started and not over; suspended ones count. By default, and
-///   for 0, as many as the runtime has workers. Each that is over lets the next begin, in order of adding.
-/// * Results are handed over as they arrive, on the waiter's thread, and forgotten at once: there are never more of
-///   them alive than the bound ([`wait_each`](Self::wait_each)).
-/// * The first failure stops the pool: the rest is aborted with [`CancelReason::SiblingFailed`] and waited for, what
-///   has not begun never does, and the failure comes out of the wait.
-/// * A [`Canceller`] stops it from anywhere.
+/// * At most [`max_active`](Self::max_active) members are started and not over; suspended ones count. The default, and the meaning of
+///   0, is the number of the runtime's workers. When a member is over the next one starts, in the order in which they were added.
+/// * The wait hands each result over as it arrives, on the waiter's thread, and does not keep it. Never more results are alive than the
+///   bound ([`wait_each`](Self::wait_each)).
+/// * The first failure stops the pool. The other members are aborted with [`CancelReason::SiblingFailed`] and waited for, held members never
+///   start, and the wait returns the failure.
+/// * A [`Canceller`] stops the pool from any thread.
 ///
-/// Members may borrow: what outlives the pool, and of a buffer disjoint `&mut` pieces. They are requests of their own
-/// that descend from the one that waits (through another of the pool's), and may use pools themselves, to any depth and
-/// on one worker; every pool has a bound of its own.
+/// Members may borrow what outlives the pool, also disjoint `&mut` pieces of a buffer. Each member is a request, which descends from the request
+/// that waits (through a request of the pool's). Members may use pools themselves, to any depth and on one worker; every pool has a bound of its
+/// own.
 ///
-/// A pool that is dropped, or unwound past, before a wait drops its members unrun; one that is forgotten leaks them. A
-/// pool waits once, and takes no members after that, which the compiler sees to.
+/// A pool that is dropped before a wait, also by an unwind, drops its members unrun. A pool that is forgotten leaks them. A
+/// pool waits once, and takes no members after that, which the compiler checks.
 ///
 /// ```
 /// use forebear::{RequestPool, WaitError};
@@ -142,18 +141,18 @@ pub struct RequestPool<'env, T = ()> {
     board: Arc<Board>,
 }
 
-/// An included request: held as long as it is not over. Its typed handle stays here, since it need not be `Send`.
+/// An included request, kept until it is over. Its typed handle stays here, since it need not be `Send`.
 struct IncludedHandle<'env> {
     request: AnyRequest,
     _handle: Box<dyn MemberHandle + 'env>,
 }
 
-/// What bounds the admitted.
+/// The bounds of the admitted members.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// 0: as many as there are workers.
+    /// 0: the number of workers.
     active: usize,
-    /// Of the declared sum, in bytes.
+    /// The bound of the declared sum, in bytes.
     memory: Option<u64>,
 }
 
@@ -177,8 +176,8 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
         }
     }
 
-    /// At most `n` members are active at a time: started, and not over, or their results not yet handed on. 0, as when
-    /// this is not called, means the number of workers of the runtime that is current where the pool is waited for.
+    /// At most `n` members are active at a time: started and not over, or with a result that is not yet handed on. 0, the default, means the
+    /// number of workers of the runtime that is current where the pool is waited for.
     ///
     /// ```
     /// use forebear::RequestPool;
@@ -198,10 +197,10 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
         self
     }
 
-    /// The active members have declared `bytes` together at most ([`add_sized`](Self::add_sized)). One that declares
-    /// more runs alone. No bound if this is not called.
+    /// The active members have declared at most `bytes` together ([`add_sized`](Self::add_sized)). A member that declares
+    /// more runs alone. The default is no bound.
     ///
-    /// A member for which there is no room is waited for; later ones do not overtake it.
+    /// Later members do not overtake one for which there is no room.
     ///
     /// ```
     /// use forebear::RequestPool;
@@ -219,7 +218,7 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
 
     /// Adds a member: `f` will be run, once, by a request of its own. Its name is the type of `f`.
     ///
-    /// There is no handle to it: what it comes to is handed on by the wait. Does not suspend.
+    /// The member has no handle: the wait hands its result on. Does not suspend.
     pub fn add(&mut self, f: impl FnOnce() -> T + Send + 'env) -> &mut Self {
         self.add_sized(0, f)
     }
@@ -303,7 +302,7 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
         self
     }
 
-    /// What stops the pool from anywhere: before the wait, or while it goes on.
+    /// A canceller, which stops the pool from any thread, before the wait or during it.
     ///
     /// ```
     /// use forebear::{CancelReason, RequestPool, WaitError, yield_now};
@@ -334,16 +333,16 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
         self.held.is_empty()
     }
 
-    /// Runs all members and waits for them. Their values are dropped where they come to be, as a part of the member.
+    /// Runs all members and waits for them. Each member drops its own value.
     ///
     /// Suspends, or blocks a foreign thread; returns at once if there are no members. A cancellation point. When it
-    /// returns, however, all that has begun is over, callbacks included.
+    /// returns, in any case, all members that have started are over, callbacks included.
     ///
     /// # Errors
     ///
     /// The first of these, after the rest has been aborted and is over:
     ///
-    /// * [`Cancelled`](WaitError::Cancelled) if the *caller* was cancelled, whatever else there is to tell;
+    /// * [`Cancelled`](WaitError::Cancelled) if the *caller* was cancelled, whatever else has failed;
     /// * [`Failed`](WaitError::Failed) with the first failure of a member;
     /// * [`TargetCancelled`](WaitError::TargetCancelled) with [`PoolCancelled`](crate::CancelReason::PoolCancelled) if
     ///   a [`Canceller`] stopped the pool, or with the reason why a member was cancelled by others;

@@ -1,55 +1,68 @@
 //! Cycles of waits: found as they close, and named.
 //!
-//! Nothing would end a cycle of untimed waits. So a waiter that is about to park without a limit makes its wait an edge, looks whether
-//! another context waits for what is on its own stack, and if so walks along the edges. [`forebear_context::context::edge`] says how, and why no cycle is
-//! missed. If the walk comes back, the wait that closed the cycle answers
-//! [`CircularWait`](forebear_context::error::WaitError::CircularWait) with the names; the others in it go on as for any failure.
+//! No event ends a cycle of untimed waits. So a waiter that is about to park without a limit makes its wait an edge. Then it checks whether
+//! another context waits for a request or lock of its own stack, and if so walks along the edges. [`forebear_context::context::edge`] says how, and
+//! why no cycle is missed. If the walk returns to the waiter, the wait that closed the cycle returns
+//! [`CircularWait`](forebear_context::error::WaitError::CircularWait) with the names. The other waits of the cycle see that as a failure like any
+//! other.
 //!
 //! # What is an edge
 //!
-//! From the waiter's stack to the stack that its target stands on, whatever else stands there: a lent stack is blocked as a
-//! whole. A request whose end drops its captures, or a value that nobody gets, stands on the stack of the destructor ([`crate::record::dropping`]). The
-//! wait of a join for a stolen branch leads to its runner. A scope waits for *all* its jobs, and so does a pool: it
-//! may go on for a while when one of its members is over, but what waits for *its* request will not be answered before all are.
-//! A wait that only watches is as long as any other, so it is an edge too. A wait for a lock leads to its holder ([`crate::deadlock::owner`]); a
-//! thread that runs no request may hold one, so it takes part while it does. These lead nowhere: a wait with a limit, which ends
-//! by itself, and one for a request that has not started; the starter of that request completes the edge, when it waits in its turn.
+//! An edge leads from the waiter's stack to the stack that its target is on, whatever else is on that stack: a lent stack is blocked as a whole.
+//!
+//! * The wait of a join for a stolen branch leads to the branch's runner.
+//! * A request whose end drops its captures, or a value that no handle takes, is on the stack of the destructor ([`crate::record::dropping`]).
+//! * A scope waits for *all* its jobs, and a pool for all its members. A pool may continue when one of its members is over,
+//!   but a waiter for *its* request gets no answer before all are.
+//! * A wait that only watches lasts as long as any other, so it is an edge.
+//! * A wait for a lock leads to the lock's holder ([`crate::deadlock::owner`]). A thread that runs no request may hold one, so it takes part
+//!   while it does.
+//!
+//! A wait with a limit leads nowhere, since it ends by itself. A wait for an unstarted request leads nowhere until the request starts: the
+//! starter completes the edge, before it waits in its turn.
 //!
 //! # Which wait is answered
 //!
-//! The one whose wait closed the cycle. If that is the end of a join, a scope or a pool, which cannot give up since others
-//! borrow from its frame, a wait for a request in the cycle is ended in its stead; likewise if [`survey`] finds it. If only ends of scopes wait in it, each for a
-//! job that is declared to be after the next, these jobs are started early, and wait ([`EarlyStarts`](crate::deadlock::declared::EarlyStarts)). If several
-//! close a cycle at once, one of them is answered: cycles are confirmed one at a time.
+//! The wait that closed the cycle. The end of a join, a scope or a pool cannot give up, since requests borrow from its frame. If such a wait has
+//! closed the cycle, or if [`survey`] has found it, another wait of the cycle is answered, one for a request. If all waits in the cycle are
+//! ends of scopes, each for a job that is declared to be after the next, these jobs are started early, and wait
+//! ([`EarlyStarts`](crate::deadlock::declared::EarlyStarts)). If several waits close a cycle at once, one of them is answered: cycles are confirmed
+//! one at a time.
 //!
 //! # What is left to a survey
 //!
-//! A walk is cut after [`LONGEST`] edges. It ends at a scope: if it began on one of the scope's jobs, that is a cycle; if not,
-//! another job may lead back here. So it does at a wait for any of several, which is in a cycle only if all of them lead back ([`any`]). So it does at a writer that waits for all readers of a lock to go: each context knows which locks it
-//! reads ([`Shares`](forebear_context::context::Shares)). It ends at a wait for a request that is being ended without having started: a destructor of
-//! its captures, which stands on some stack, may wait for what leads here. Then the waiter leaves word when it has bound its wait, and the next worker
-//! that has had nothing to do for a tick looks at all. A thread that runs no request belongs to no runtime: it leaves word with all of them, and where
-//! none has workers that would look, it looks itself before it blocks.
+//! A walk ends without an answer
+//!
+//! * after [`LONGEST`] edges;
+//! * at a scope, unless the walk began on one of its jobs, which is a cycle: another job may lead back to the waiter;
+//! * at a wait for any of several requests, which is in a cycle only if all of them lead back ([`any`]);
+//! * at a writer that waits for all readers of a lock: each context knows which locks it reads
+//!   ([`Shares`](forebear_context::context::Shares));
+//! * at a wait for a request that is being ended unstarted: a destructor of its captures, on some stack, may wait for a request that leads here.
+//!
+//! Then the waiter leaves a note when it has bound its wait, and the next worker that has been idle for a tick surveys the whole graph. A thread that runs
+//! no request belongs to no runtime, so it leaves a note with all of them. Where none has workers for a survey, the thread makes it
+//! before it blocks.
 //!
 //! # Cost
 //!
-//! A wait that suspends nothing knows nothing of this. One that does has a read-modify-write on its own context more, and one on
-//! the word of each request on its own stack that others know of and nobody is seen to wait for. Only if somebody does it walks. A
-//! wait for what a stack of the same worker holds that can go on does not look either, when its stack has looked before: it closes no
+//! A wait that does not suspend has no cost. A wait that suspends has one more read-modify-write on its own context. It has one more on the
+//! word of each request on its own stack that other threads may know and that has no waiter. It walks only if it finds a waiter. A wait for a
+//! target on another stack of the same worker does not check either, if that stack can continue and has checked before. Such a wait closes no
 //! cycle, and what that stack does later comes after it on this thread.
 //!
 //! # Invariants
 //!
 //! * **Y1** Contexts of coroutines lie at one place in every slot, and are contexts until their runtime's stacks are unmapped
-//!   ([`Context::renew`]): the workers of that runtime, who are gone by then, read them at any time.
-//! * **Y2** All others are *foreign stacks* for the reader ([`crate::deadlock::foreign_stacks`]): contexts of foreign threads, and of other runtimes. They are read under the
-//!   lock of the foreign stacks only, and after the edge that led there has been seen under it (or it was found registered). A foreign
-//!   thread that goes, and a runtime that unmaps its stacks, takes that lock before. While the edge stood its target was not
-//!   over and told, so the stack it stands on was in the middle of that.
-//! * **Y3** Waits are held under the lock of the foreign stacks only, so by one thread at a time. While one is held its waiter's stack is
-//!   not changed, and what the fiber, its requests and their lenders say of each other was written before the wait was bound.
-//! * **Y4** `KNOWN` is set on a request when the edges of all who waited for it before it started have been completed; and then
-//!   on all below it on its stack. It is its own stack's to set.
+//!   ([`Context::renew`]). The workers of that runtime end before that, so they may read the contexts at any time.
+//! * **Y2** All others are *foreign stacks* for the reader ([`crate::deadlock::foreign_stacks`]): contexts of foreign threads, and of other runtimes.
+//!   They are read only under the lock of the foreign stacks, and after the reader has seen the edge that led there under it, or has found the
+//!   stack registered. A foreign thread that exits, and a runtime that unmaps its stacks, takes that lock before. While the edge existed
+//!   its target had not notified its waiters, so the target's stack was still there.
+//! * **Y3** Waits are held only under the lock of the foreign stacks, so by one thread at a time. While a wait is held, its waiter's stack does
+//!   not change. The links between the fiber, its requests and their lenders were written before the wait was bound.
+//! * **Y4** `KNOWN` is set on a request when the edges of all waiters that waited before it started are completed, and then
+//!   on all requests below it on its stack. Only the request's own stack sets it.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};

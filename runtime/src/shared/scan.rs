@@ -1,31 +1,30 @@
-//! Looks: which of the other workers' shared queues a picker compares with.
+//! Scans: which of the other workers' shared queues a worker compares its next pick with.
 //!
-//! With at most eight workers, all of them. With more, their shared queues stand in [groups](crate::state::shared_queue::KeyGroup) of eight, by
-//! number, and a look goes by the groups' words: it compares with the members of a group only if its word is older than
-//! the best that the picker has so far, and mends the word in passing. It begins at the picker's own group, and in each group behind the
-//! picker's own place, so that those who see several shared queues that are equally old go to different ones. It reads [`WORDS`] words at
-//! most, the next look the next ones: with more than 32 workers not all pickers go for the one shared queue where the oldest root's next
-//! request stands, which one of them gets (decision 0025). Every [`FULL_EVERY`]th look of a worker is *full* all the same: at every
-//! shared queue, and at what every worker keeps private.
+//! With at most eight workers a scan reads all shared queues. With more, the queues are in [groups](crate::state::shared_queue::KeyGroup) of eight, by
+//! number, and a scan reads the groups' words. It compares with the members of a group only if its word is older than the best key found
+//! so far, and then also corrects the word. The scan begins at the picker's own group, and in each group behind the picker's own place. So
+//! pickers that see several equally old queues go to different ones. A scan reads at most [`WORDS`] words, and the next scan the next
+//! words. So with more than 32 workers not all pickers go for the one queue with the oldest root's next request, which only one of them gets
+//! (decision 0025). Every [`FULL_EVERY`]th scan of a worker is *full*: it reads every shared queue, and every worker's oldest private key.
 //!
 //! # The bound
 //!
-//! *What was published before a look began is passed over by it only if its group is not in turn, or at a moment at which its group's
-//! word is too high (a thread stands between two steps, see [`KeyGroup`]), and by no worker in more than 31 looks in a row*, so in no
-//! more than 31 picks in a row, since a pick looks at least once. With 32 workers and fewer each group is in turn always; with more,
-//! each of G groups in one of G / 4 picks (rounded up): with 64 workers in every second. With eight workers and fewer nothing is ever
-//! passed over.
+//! *A scan passes over work that was published before it began only in two cases*: the work's group is not in turn, or the group's word is too
+//! high at that moment, since a thread is between two steps (see [`KeyGroup`]). *No worker passes over the same work in more than 31
+//! scans in a row*, so in no more than 31 picks in a row, since each pick scans at least once. With 32 workers and fewer each group is always in
+//! turn. With more, each of G groups is in turn in one of G / 4 picks (rounded up): with 64 workers in every second. With eight workers and
+//! fewer no published work is ever passed over.
 //!
-//! *Older work that another worker keeps private* is passed over, as it always is until its owner publishes it. The owner
-//! is found by the first full look of any picker, hence by the 32nd look of each at the latest; with eight workers and fewer
-//! by every pick, the short ways included. A worker that has nothing at all passes nothing over: it orders by its patience (`schedule/worker/patience.rs`).
+//! *Older work that another worker keeps private* is passed over until its owner publishes it. The first full scan of any picker finds the
+//! owner, so at the latest the 32nd scan of each. With eight workers and fewer every pick finds it, also one by the short ways. A worker without any
+//! work passes nothing over: it asks for work by its patience (`schedule/worker/patience.rs`).
 //!
-//! *A root* is taken up to what the look has seen to come next ([`Best::next`]), not only if it is the one that was seen: the
-//! takers that come late have the next one each, where they would else come to the lock in turn to find theirs gone (decision 0020).
+//! *A root* is taken up to the key that the scan has seen to come next ([`Best::next`]), not only if it is the one that was seen. So takers
+//! that arrive late get the next roots, instead of taking the lock in turn to find theirs gone (decision 0020).
 //!
-//! Roots stand on one shared queue, which every pick looks at itself: nothing here concerns their order. No wake-up rests on a
-//! look by words either: a worker that searches, or is about to sleep, reads the keys of all shared queues (`schedule/worker/steal.rs`). A yield that
-//! gives way to what is ready on its worker, and a wait that runs its target, look at nobody, however many there are.
+//! Roots are in one queue, the injector, which every pick reads itself, so this module does not affect their order. No wake-up depends on a
+//! scan by words either: a worker that searches, or is about to sleep, reads the keys of all shared queues (`schedule/worker/steal.rs`). A yield to
+//! a ready fiber of its worker, and a wait that runs its target, scan nothing.
 
 use std::cell::Cell;
 
@@ -40,10 +39,10 @@ use crate::state::ORDERED;
 use crate::state::attention::HUNGRY;
 use crate::state::shared_queue::{KeyGroup, SharedQueue};
 
-/// So many workers share a word: a look into a group costs what a look costs where there are none.
+/// So many workers share a word: a scan of one group costs what a scan costs where there are no groups.
 const MEMBERS: usize = 8;
 
-/// One look in so many is full.
+/// One scan in so many is full.
 const FULL_EVERY: u32 = 32;
 
 /// The groups of one runtime: none, or at least two.
@@ -66,34 +65,34 @@ impl Groups {
     }
 }
 
-/// A look by words reads so many of them at most.
+/// A scan by words reads at most so many of them.
 const WORDS: usize = 4;
 
-/// What one worker knows of its looks. Touched by the worker alone.
+/// What one worker's next scan reads. Accessed by the worker alone.
 #[derive(Debug, Default)]
 pub(crate) struct ScanTurns {
-    /// How many may still go by the words.
+    /// How many scans may still read words only, before a full one.
     left: Cell<u32>,
-    /// The group that the next of them begins at, counted from the worker's own.
+    /// The group at which the next of them begins, counted from the worker's own.
     turn: Cell<usize>,
 }
 
 impl ScanTurns {
-    /// Whether the look that begins may go by the words; counts it.
+    /// Whether the scan that begins may read words only; counts it.
     fn by_words(&self) -> bool {
         let left = self.left.get();
         self.left.set(left.saturating_sub(1));
         left > 0
     }
 
-    /// The groups that the next look of worker `index` goes by, of so many.
+    /// The groups whose words the next scan of worker `index` reads, of so many.
     fn groups_in_turn(&self, index: usize, groups: usize) -> impl Iterator<Item = usize> + use<> {
         let start = (index / MEMBERS + self.turn.get()) % groups;
         (start..start + WORDS.min(groups))
             .map(move |number| if number < groups { number } else { number - groups })
     }
 
-    /// The next look reads other words, if this one has not read all.
+    /// The next scan reads other words, if this one has not read all.
     fn turn(&self, groups: usize) {
         if groups > WORDS {
             self.turn.set((self.turn.get() + WORDS) % groups);
@@ -101,16 +100,16 @@ impl ScanTurns {
     }
 }
 
-/// The best that a picker has seen so far, and the worker in whose shared queue it stands, if that is another's.
+/// The best key that a picker has seen so far, and the worker in whose shared queue it is, if that is another's.
 pub(crate) struct Best<'a> {
     pub key: u64,
     pub victim: Option<&'a WorkerRecord>,
-    /// If there is no victim: of what was seen of others nothing stands between the best and this.
+    /// If there is no victim: the scan has seen no key of another worker between the best and this.
     pub next: u64,
 }
 
 impl<'a> Best<'a> {
-    /// Compares with what `other` has, and tells it if it keeps something better private.
+    /// Compares with the keys of `other`, and sets its hungry bit if it has better private work.
     #[inline(always)]
     pub(crate) fn compare(&mut self, other: &'a WorkerRecord) {
         let (theirs, private) = (other.post.shared_queue.key(), other.post.private.load(Ordering::Relaxed));
@@ -120,7 +119,7 @@ impl<'a> Best<'a> {
         }
         self.next = self.next.min(theirs);
         if private < self.key {
-            // A worker that has nothing at all goes by its patience.
+            // A worker without any work asks by its patience.
             if self.key != NO_KEY {
                 other.post.attention.raise(HUNGRY);
             }
@@ -131,9 +130,9 @@ impl<'a> Best<'a> {
 }
 
 impl Shared {
-    /// A bound of what stands in the injector and on those of others than worker `index`: nothing is older. For the
-    /// short ways, which take what is at hand, of key `mine`, if that is not younger, and else make a [look](Self::look). A
-    /// worker that keeps something older private is notified here as there: otherwise a worker with many children of one root never would notify it.
+    /// A lower bound of the keys in the injector and in the shared queues of workers other than `index`. For the short ways: they take the request at
+    /// hand, of key `mine`, if that is not younger, and otherwise [scan](Self::scan). Like a scan this sets the hungry bit of a worker with older
+    /// private work. Otherwise a worker with many children of one root would never set it.
     #[inline(always)]
     pub(crate) fn best_published(&self, index: usize, turns: &ScanTurns, mine: u64) -> u64 {
         if !ORDERED {
@@ -154,8 +153,8 @@ impl Shared {
         best
     }
 
-    /// The least of the words in turn; or less than every key, if the next look has to be full. If it is older than `mine`, the
-    /// look that follows reads the same ones.
+    /// The least of the words in turn; or less than every key, if the next scan has to be full. If it is older than `mine`, the
+    /// scan that follows reads the same words.
     #[inline(never)]
     fn best_of_groups(&self, index: usize, turns: &ScanTurns, mine: u64) -> u64 {
         if !turns.by_words() {
@@ -170,7 +169,7 @@ impl Shared {
         least
     }
 
-    /// Worker `index` compares with the others.
+    /// Worker `index` compares the best so far with the other workers' keys.
     #[inline(always)]
     pub(crate) fn scan<'a>(&'a self, index: usize, turns: &ScanTurns, best: &mut Best<'a>) {
         if !ORDERED {
@@ -195,7 +194,7 @@ impl Shared {
             let members = workers.range(first, first + MEMBERS);
             let seen = group.key();
             if seen < best.key {
-                // Of equals everybody sees another one first.
+                // Of equal queues each picker sees a different one first.
                 let others = members.iter_from(index % MEMBERS).filter(|other| other.index != index);
                 others.for_each(|other| best.compare(other));
                 let keys = || members.iter().map(|member| member.post.shared_queue.key());

@@ -1,4 +1,4 @@
-//! The request word: one 64-bit atomic that says what became of a request and who still knows of it.
+//! The request word: one 64-bit atomic with the state of a request, and the counts of its references.
 //!
 //! | file | about |
 //! |---|---|
@@ -8,26 +8,26 @@
 //! | [`lists`] | the lock bit, waiters that leave, subscribers |
 //! | [`cancel`] | marks, vetoes, demand, shields |
 //! | [`counts`] | handles and links |
-//! | [`local`] | what its maker does with it before anybody else asks, without an exchange |
+//! | [`local`] | the state that its maker keeps elsewhere, without exchanges, until another thread asks for it |
 //!
 //! # Layout
 //!
 //! | bits | field | meaning | written by |
 //! |---|---|---|---|
-//! | 0–2 | life | `NEW` 0, `HELD` 1 (back by a pool, or until it is completed), `QUEUED` 2, `CLAIMED` 3, `COMPLETING` 4, `FINISHED` 5, `FAILED` 6, `CANCELLED` 7. They ascend, but that a pool may let go of what it held: unstarted is ≤ 2, terminal is ≥ 5 | up to 2 the thread that wins, from 3 on the claimer |
+//! | 0–2 | life | `NEW` 0, `HELD` 1 (back by a pool, or until it is completed), `QUEUED` 2, `CLAIMED` 3, `COMPLETING` 4, `FINISHED` 5, `FAILED` 6, `CANCELLED` 7. They ascend, except that a pool may release a request that it held back: unstarted is ≤ 2, terminal is ≥ 5 | up to 2 the thread that wins, from 3 on the claimer |
 //! | 3 | marked | cancelled | see W10 |
-//! | 4 | vetoed | a cancel was refused by demand and is remembered | holder of the lock; off with the mark, and at terminal |
+//! | 4 | vetoed | demand has refused a cancel, which is remembered | holder of the lock; cleared with the mark, and at terminal |
 //! | 5 | shielded | the outermost shielded region is open | the request itself |
 //! | 6 | submitted | by other than a wait | submitter, or at birth |
 //! | 7 | waiters | the list of waiters is not empty | holder of the lock; off at terminal |
-//! | 8 | lock | guards the lists of waiters and callbacks and the reason of a cancel; held for a few loads and stores, never over user code | anyone while life < 5 |
+//! | 8 | lock | guards the lists of waiters and callbacks and the reason of a cancel; held for a few loads and stores, never over user code | any thread while life < 5 |
 //! | 9 | callbacks | the list of callbacks is not empty; or, from birth, a deadline is to be taken back at the end | holder of the lock |
-//! | 10 | seen | somebody looked at the failure | a holder of a handle |
-//! | 11 | inherited | the mark came because the parent was cancelled | on with the mark, in the same exchange |
-//! | 12 | private | stands in the private queue of the worker that made it | that worker; off by every claim |
-//! | 13 | lent | runs on a waiter's stack: that waiter is demand, though in no list | on by the claim; off by the holder of the lock, or at terminal |
-//! | 14 | local request | what becomes of it its maker's worker writes elsewhere, see [`local`]; with it stand `NEW` and one handle, whatever is true | at birth; off when it is published |
-//! | 15 | asked | somebody has the local request published | on by who asks; off with the local request |
+//! | 10 | seen | a handle has read the failure | a holder of a handle |
+//! | 11 | inherited | the request is marked because its parent was cancelled | set with the mark, in the same exchange |
+//! | 12 | private | the entry is in the private queue of the worker that made the request | that worker; cleared by every claim |
+//! | 13 | lent | the request runs on a waiter's stack: that waiter is demand, though in no list | set by the claim; cleared by the holder of the lock, or at terminal |
+//! | 14 | local request | the maker's worker writes the state elsewhere, see [`local`]; the other bits say `NEW` and one handle, whatever is true | at birth; cleared when the state is published |
+//! | 15 | asked | another thread asks for the state of the local request | set by that thread; cleared with bit 14 |
 //! | 16–39 | handles | they reach the value; never rise from 0 | |
 //! | 40–63 | links | they reach the header only: queue entry, runner, untyped handle, timer, pool | |
 //!
@@ -40,15 +40,15 @@
 //!    ├──────▶ HELD ──┘ │                │ └──────── no callbacks: one step ───────┘
 //!    │         │       │                │
 //!    ├─────────│───────┴─ by a waiter, which lends its stack
-//!    ├─────────┴───────┴─ by who cancels it, with the mark
-//!    └─────────────────── by who drops the last handle, with the mark
+//!    ├─────────┴───────┴─ by a canceller, with the mark
+//!    └─────────────────── by the drop of the last handle, with the mark
 //! ```
 //!
-//! Beside its life a request is *marked* or not. A mark that comes before *completing* makes the outcome `CANCELLED`
-//! unless the request fails on its own; one that comes later is refused. Demand may refuse it too: then the request is
-//! *vetoed*, and the mark comes when the last demand goes.
+//! Beside its life a request is *marked* or not. A mark that is set before *completing* makes the outcome `CANCELLED`,
+//! unless the request fails on its own. A later one is refused. Demand may refuse a mark, too. Then the request is
+//! *vetoed*, and it is marked when the last demand leaves.
 //!
-//! # Invariants (cited as *W1* … *W16* by everything that touches a header)
+//! # Invariants (cited as *W1* … *W16* by all code that accesses a header)
 //!
 //! * **W1** Only the thread that moves life to `CLAIMED` may touch the callable, and only it may write
 //!   the value. Every such move is one compare-exchange (or a plain store where W8 holds), so there is one claimer.
@@ -63,35 +63,35 @@
 //! * **W6** The last handle of a terminal request turns into a link in the exchange that takes it, so the header
 //!   outlives the drop of the value.
 //! * **W7** Every count that goes down is a release, and the one that reaches 0 is also an acquire.
-//! * **W8** A plain store may stand for an exchange only if every count is in the storer's own hand: the sole handle *by
-//!   value* and the list's link, or no handle at all and the list's link, each with the private bit set. A `&Request`
-//!   can be shared without a count, hence never by reference, but as [`local`] has it.
-//! * **W9** The word is never stored from a remembered value: who holds the lock recomputes from the fresh word, since
-//!   counts, life and marks may have moved meanwhile.
+//! * **W8** A plain store may replace an exchange only if the storer has every count: the only handle *by
+//!   value* and the queue's link, or no handle at all and the queue's link, each with the private bit set. A `&Request`
+//!   can be shared without a count, so a reference is not enough, except as [`local`] says.
+//! * **W9** The word is never stored from a remembered value. The holder of the lock recomputes it from the fresh word, since
+//!   counts, life and marks may have changed meanwhile.
 //! * **W10** The mark is set once, while life < `COMPLETING`, and never cleared. It is set by the holder of the lock bit in
-//!   its unlock, or while nobody holds that bit. The exchange that marks an unstarted request also claims it: a marked
+//!   its unlock, or while that bit is clear. The exchange that marks an unstarted request also claims it: a marked
 //!   request is never unstarted.
 //! * **W11** The outcome is computed from the bits that go into the exchange that fixes it: the terminal one, or the first
 //!   that moves life to `COMPLETING`.
 //! * **W12** The reason of a cancel is written by the holder of the lock bit while the request is not marked, and read by
-//!   threads that have seen the mark. From the mark on it does not change. No reason means `Asked`. The commonest one
-//!   besides, that the parent was cancelled, is a bit that comes with the mark; where it stands nothing else is read.
-//! * **W13** Whether there is demand is found under the lock and decided in the unlock, which looks at the lent bit again:
+//!   threads that have seen the mark. From the mark on it does not change. No reason means `Asked`. The next common reason is
+//!   that the parent was cancelled. It is a bit that is set with the mark; if it is set, no other reason is read.
+//! * **W13** Demand is found under the lock and decided in the unlock, which reads the lent bit again:
 //!   a waiter may have claimed the target meanwhile. Another request's mark is read for that only through its node in the
 //!   list, under the list's lock.
-//! * **W14** Only a thread with a count cancels. A request that is spreading its cancel has none of its private children's,
-//!   and their owner may be storing plainly into them (W8): it sends that owner a message that names the *parent*.
+//! * **W14** Only a thread with a count cancels. A thread that cancels the children of a request has no counts of its private children,
+//!   and their owner may write their words by plain stores (W8). So it sends that owner a message that names the *parent*.
 //! * **W15** Which pool holds a request back is written by the holder of the lock bit while the request is new, and read by
 //!   the holder of the lock bit while it is held.
 //!
-//! * **W16** While the word is a local one's, nothing but [`local`] reads or writes it, except for who asks for what no local request has: a mark, a
-//!   shield, or a terminal life of one that has children. Everybody else has it published first.
+//! * **W16** While the word is a local request's, only [`local`] reads or writes it. Other code may read it for what no local request has: a mark, a
+//!   shield, or a terminal life of a request with children. All other code has the state published first.
 //!
 //! # Orders
 //!
 //! The terminal exchange is both acquire and release (with release alone, an unchanged word hides a waiter that came
-//! between); lock acquire, unlock release; a mark is a release for the reason before it, and who acts on a mark acquires
-//! it; counts by W7; both looks of the consuming take and the count check of `take` acquire; clone relaxed, as in `Arc`.
+//! between); lock acquire, unlock release; a mark is a release for the reason before it, and a thread that acts on a mark acquires
+//! it; counts by W7; both loads of the consuming take and the count check of `take` acquire; clone relaxed, as in `Arc`.
 //! A waiter's own mark is read relaxed by a scan: the locks of the target order what matters (see [`cancel`]). No fence
 //! and no sequential consistency but for [`local`], which says why.
 //!
