@@ -1,32 +1,32 @@
-//! Callbacks: what is called when a request ends.
+//! Callbacks: closures that are called when a request ends.
 //!
 //! # From the callable's return to the end
 //!
-//! A request with callbacks is *completing* from its callable's return until the last callback has. It is terminal for
-//! nobody but its own callbacks: waiters wait on, and a new subscriber is appended. The finisher takes what has been
-//! subscribed, a batch at a time, under the word's lock, and calls without it; it goes terminal by an exchange that fails
-//! while there is more.
+//! A request with callbacks is *completing* from the return of its callable until the last callback has returned. It is not terminal yet:
+//! its waiters wait, and a new callback is appended to the list. The finisher takes the list, a batch at a time, under the word's lock, and calls
+//! the callbacks without the lock. It makes the request terminal by an exchange that fails while the list has more.
 //!
 //! Callbacks run on the finisher's thread with the request on top of the fiber, so `Request::current()` is the request,
 //! and they may wait, create and cancel. A subscriber to a request that is over calls the callback at once.
 //!
-//! For them, and for nobody else, the request has ended as they are told ([`life_here`](crate::record::header::Header::life_here)): a wait for it answers at once. What
-//! would have to wait for their own end, a `take`, or a wait by a request that they wait for, is circular.
+//! For its own callbacks, and for no other code, the request has already ended with the outcome that they receive
+//! ([`life_here`](crate::record::header::Header::life_here)): a wait for it returns at once. A `take`, or a wait by a request that the callbacks
+//! wait for, would have to wait for the callbacks' own end, and is circular.
 //!
 //! # Which are called
 //!
-//! Exactly one group (finished, failed, cancelled) in order of subscription, then the done-callbacks in theirs, since they
-//! are told the outcome. A panicking success callback skips the other success callbacks and makes the outcome a failure,
-//! as long as it is not settled; then, and in every other callback, a panic goes to the hook and changes nothing. It is
-//! settled when all there are of the group have been called. Until then the callbacks of failure are kept.
+//! Exactly one group (finished, failed, cancelled) in order of subscription, and then the done-callbacks in theirs, since they
+//! receive the outcome. A panicking success callback skips the other success callbacks, and makes the outcome a failure unless the outcome is
+//! settled. Any other panic in a callback goes to the hook and changes nothing. The outcome is settled when all callbacks of the group have been
+//! called. Until then the failure callbacks are kept.
 //!
 //! # Invariants
 //!
 //! * **CB1** The list belongs to the holder of the word's lock while the request is not terminal, and is empty from the
 //!   terminal exchange on.
-//! * **CB2** A callback that takes the value is made by a handle of the value's type, and called only while the outcome is
+//! * **CB2** Only a handle of the value's type makes a callback that takes the value. It is called only while the outcome is
 //!   *finished*, when the value is in its place.
-//! * **CB3** What the callbacks are told belongs to the thread that calls them, while it does. A value that they were lent
+//! * **CB3** The arguments of the callbacks belong to the thread that calls them, during the call. A value that they were lent
 //!   stays for as long as a handle, whatever the outcome is in the end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,7 +48,7 @@ pub(crate) type Call = call_list::Call<Header>;
 /// Callbacks, first come first.
 type Calls = call_list::Calls<Header>;
 
-/// Subscribes, or calls on the spot if the request is over.
+/// Subscribes the callback, or calls it at once if the request is over.
 ///
 /// # Safety
 ///
@@ -73,11 +73,11 @@ pub(crate) unsafe fn subscribe(header: NonNull<Header>, call: Call) {
     }
 }
 
-/// Calls it if the outcome is its.
+/// Calls the callback if it is for this outcome.
 ///
 /// # Safety
 ///
-/// The outcome stands: failure or value are in place. CB2.
+/// The outcome does not change any more, and the failure or value is in place. CB2.
 unsafe fn call_now(header: NonNull<Header>, call: Call, life: u64) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
@@ -103,9 +103,8 @@ unsafe fn call_now(header: NonNull<Header>, call: Call, life: u64) {
     unsafe { call.call(header, outcome) };
 }
 
-/// Calls what has been subscribed to a request whose callable has returned, and answers the outcome: what `decide` makes of
-/// the marks, which do not change from here on, unless a panic has changed it. The caller goes terminal with it, or calls
-/// again with what was answered.
+/// Calls the callbacks of a request whose callable has returned, and returns the outcome. `decide` makes it from the marks, which do not
+/// change from here on; a panic may change it. The caller makes the request terminal with it, or calls this again with that answer.
 ///
 /// # Safety
 ///
@@ -116,7 +115,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let side = h.side_or_new();
-    // Also in its callbacks a cancelled request is refused its waits, unless it shields them.
+    // A cancelled request may not wait in its callbacks either, unless it shields the waits.
     let worker = fiber::get().and_then(Fiber::worker).filter(|_| h.word().load().has(MARKED));
     if let Some(worker) = worker {
         worker.count_marked(1);
@@ -163,7 +162,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
             if h.word().load().has(crate::state::word::CALLBACKS) {
                 continue;
             }
-            // From here on it is a success for good, if it is one: the callbacks of failure are dropped.
+            // From here on a success is final, so the failure callbacks are dropped.
             side.callbacks.stands.set(true);
             failed.take_all().for_each(|call| call_aside(call, *life));
             done.take_all().for_each(|call| call_aside(call, *life));

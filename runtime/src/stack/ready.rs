@@ -1,30 +1,29 @@
-//! What is ready on one worker: suspended fibers that may go on, most urgent first; and those that yielded.
+//! The ready queue of one worker: woken fibers, most urgent first, and those that yielded.
 //!
-//! Most wake-ups come in order (the waiters of one request stand in order of their coming), so the queue is made of sorted
-//! runs, with a heap of their first entries: what comes in order is added to the last run, and anything else begins a new
-//! one. Those that arrive together in no order are sorted first. A run is linked through its fibers, so a mass wake-up asks for no
-//! memory; and they carry a copy of what decides between close relatives, so it compares without touching cold headers. Where nothing else is
-//! ready, as when two hand something back and forth, or one comes back each time before a crowd of others, the entry stands alone, outside of
-//! it all.
+//! Most wake-ups arrive in order: the waiters of one request are in the order of their arrival. So the queue is a set of sorted runs, with a
+//! heap of their first entries. An entry that arrives in order is appended to the last run; any other begins a new run. Entries that arrive
+//! together in no order are sorted first. A run is linked through its fibers, so a mass wake-up allocates nothing. Entries carry a
+//! copy of what decides between close relatives, so a comparison reads no cold headers. A single ready entry is kept outside of the
+//! runs. That is the case of two fibers that exchange messages, and of one fiber that is woken again and again before many others.
 //!
-//! In a mass wake-up every stack is cold. So a few are taken out of the runs ahead of their turn, in whatever order they stand in memory, and
-//! fetched meanwhile, and with each the first lines of the one behind it; what is pushed later and goes before them is not held up by that
-//! (see `docs/decisions/0023`).
+//! In a mass wake-up every stack is cold. So the worker takes a few entries out of the runs ahead of their turn, in whatever order they are in memory,
+//! and prefetches their stacks. With each it prefetches the first lines of the entry behind. An entry that is pushed later, and goes before them,
+//! is not delayed by this (see `docs/decisions/0023`).
 //!
-//! Those that yielded stand apart ([`yielded`]).
+//! Fibers that yielded are in a list of their own ([`yielded`]).
 //!
 //! # The order
 //!
-//! By key, the root's or that of a more urgent waiter; among equal keys by the path of ranks from the root down
-//! ([`Lineage::compare_paths`]). The keys of their own roots, which differ where a fiber was raised, do not count a second time: siblings are
-//! told by rank alone, and a comparison of others that went by anything else would come to a cycle. A fiber on which no request runs (a
-//! worker's loop runs a destructor of the user's, which waits) goes before all that have its key.
+//! By key: the root's, or that of a more urgent waiter. Among equal keys, by the path of ranks from the root down
+//! ([`Lineage::compare_paths`]). The keys of the fibers' own roots, which differ where a fiber was raised, are not compared after that. Siblings are
+//! compared by rank alone, so a comparison of others by another rule would not be transitive. A fiber without a request goes before all that
+//! have its key: the worker's loop runs a destructor on it, which waits.
 //!
 //! # Raises
 //!
-//! A fiber that becomes more urgent while it stands here is taken out and put in again by its new key ([`Ready::raise`]), wherever it stands. So a
-//! run is linked both ways, and a fiber knows whether it stands among the woken. A yielder that is raised is woken by that: others
-//! wait for what it holds.
+//! A ready fiber that becomes more urgent is taken out and put in again by its new key ([`Ready::raise`]), wherever it is in the queue. So a
+//! run is linked both ways, and a fiber knows whether it is among the woken. A raise also wakes a fiber that yielded, since
+//! a waiter waits for what it holds.
 
 use std::cell::Cell;
 use std::cmp::Ordering as Order;
@@ -46,7 +45,7 @@ mod yielded;
 
 use self::yielded::Yielded;
 
-/// A fiber that may go on, with what decides its place.
+/// A ready fiber, with what decides its place.
 #[derive(Clone, Copy)]
 struct ReadyEntry {
     key: u64,

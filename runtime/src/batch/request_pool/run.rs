@@ -1,41 +1,38 @@
-//! What the waiter and the lanes of one wait share: who is held, who is admitted, what has come of it. One lock.
+//! What the waiter and the lanes of one wait share, under one lock: the held members, the admitted ones, and the results.
 //!
 //! # Lanes
 //!
-//! A lane is a request that runs members, one at a time: a job of the waiter's scope. It is *spare* until it has looked
-//! for its first member. Lanes look in any order and at any time, and find a member if there is room for the first that
-//! is held; so members begin in order of adding whatever becomes of lanes, and a lane too many does no harm. When the
+//! A lane is a request that runs members, one at a time: a job of the waiter's scope. It is *spare* until it has asked
+//! for its first member. Lanes ask in any order and at any time. A lane gets a member if there is room for the first that is held. So
+//! members start in the order in which they were added, whatever happens to lanes, and a lane too many does no harm. When the
 //! last spare lane is gone and there is still room, the waiter spawns more: lanes are its children, which only it can
-//! make. So a member that ends lets the next begin on the spot, though the waiter may be stuck behind others on its
-//! worker.
+//! make. A member that ends lets the next start on its own lane, although the waiter may have to wait for its turn on its worker.
 //!
-//! A lane has a number from when it begins until it ends, under which its member is known to the board.
+//! A lane has a number from its start to its end, under which the board knows its member.
 //!
 //! # Room
 //!
-//! A member takes its place when it is taken out of the queue. If the waiter has something to do about it, to hand on the
-//! value or to drop the handle of an included request, and its value with it, it keeps the place until that is done;
-//! otherwise until it is over.
+//! A member takes its place when it is taken out of the queue, and keeps it until it is over. If the waiter has to hand on the value, or to drop
+//! the handle of an included request with its value, the member keeps the place until that is done.
 //!
 //! # The race
 //!
-//! Something for the waiter to do may come up between its last look and its sleep. Both sides decide under the lock:
-//! the waiter leaves its ticket only if there is nothing, and the thread that adds something takes the ticket. The thread that stops the pool
-//! wakes the waiter. Each admitted member comes by here once more, but perhaps not soon: a member in a shielded region may wait for what only the
-//! waiter gives, when it drops the callables that are held.
+//! A lane may leave work for the waiter between the waiter's last check and its sleep. Both sides decide under the lock:
+//! the waiter leaves its ticket only if there is no work, and the thread that adds work takes the ticket. The thread that stops the pool
+//! wakes the waiter itself. Each admitted member leaves work when it is over, but perhaps not soon. A member in a shielded region may wait for
+//! what only the waiter gives, when it drops the callables that are held.
 //!
 //! # Gathering
 //!
-//! To wake a thread costs more than a small member. So a thread to which values have come since it last slept sleeps *gathering*, for
-//! [`GATHERS_FOR`] at most: values alone wake it only when they hold half of the places, or when no more are to come. Whatever
-//! else there is to do wakes it at once, and so does the first value if it has gathered in vain. What is gathered keeps its
-//! place, as ever.
+//! To wake a thread costs more than a small member. So a thread that has received values since it last slept sleeps *gathering*, for
+//! at most [`GATHERS_FOR`]. Values alone wake it only when they hold half of the places, or when no more are to come. Any other work
+//! wakes it at once, and so does the first value if it has gathered in vain. A gathered value keeps its place, as any value does.
 //!
 //! # Invariants
 //!
-//! * **G1** `waiting` is a wait of the fiber that has opened the scope in which all lanes are jobs, begun inside it.
+//! * **G1** `waiting` is a wait of the fiber that has opened the scope in which all lanes are jobs, begun inside that scope.
 //!   So a lane that has taken it may wake it without the lock: the fiber does not leave the scope before the lane is
-//!   over. A wait that has ended otherwise is left standing here; its ticket is refused. The thread that stops the pool wakes the fiber under the
+//!   over. A wait that has ended otherwise stays in the field; its ticket is refused. The thread that stops the pool wakes the fiber under the
 //!   admission's lock (HB1).
 
 use std::collections::VecDeque;
