@@ -1,38 +1,38 @@
-//! The admission of a pool: how those reach it who want an included request that it holds back.
+//! The admission of a pool: how a waiter for an included request that the pool holds back reaches the pool.
 //!
 //! # Vocabulary
 //!
 //! * **held back**: an included request that was new when the wait for its pool began. Its word says so (`HELD`): only
-//!   the pool claims it, at its turn, or a canceller. The word remembers a submission that comes before that.
+//!   the pool claims it, at its turn, or a canceller. The word remembers a submission before that.
 //! * **to ask for it**: to wait for a request that is held back. That moves it to the front of its pool's order.
-//! * **share**: a place within the bound. A member has one, and with it whatever stands on its stack or descends from it;
-//!   so does a waiter for the pool, which hands values on.
-//! * **over the bound**: admitted though there is no room. It takes a place, so nothing else begins for as long.
+//! * **share**: a place within the bound. A member has one, together with all requests on its stack and all its descendants.
+//!   The waiter for the pool has one too, since it hands values on.
+//! * **over the bound**: admitted though there is no room. The request takes a place, so no other member starts for as long.
 //!
-//! # Who is admitted over the bound
+//! # Which requests are admitted over the bound
 //!
-//! What is asked for *by one that has a share*: the place will not become free before it has what it asks for. And what
-//! is asked for by anybody while *none of those that have a place can go on*: each is suspended (or runs on a foreign
-//! thread, of whose waits nothing is known here), perhaps for the sake of who asked. For an edge from a member to who asks
-//! may lead through other requests, locks, channels and threads, and may be made after the asking.
+//! A request that is asked for *by a waiter with a share*: the place will not become free before the waiter has its answer. And a request
+//! that is asked for by any waiter while *no member with a place can continue*. Each such member is suspended, or runs on a foreign
+//! thread, whose waits are not known here. It may wait for the asking waiter: the edges from a member to that waiter
+//! may lead through other requests, locks, channels and threads, and may be made after it has asked.
 //!
 //! # The race
 //!
-//! Whether the others can go on is looked at by who asks, and by each worker that finds nothing to do, and each foreign
-//! thread that blocks, after the stack that it has left says that it waits. Both touch [`ASKED`] by a read-modify-write
-//! in between: who asks first puts its pool on the list and counts it, then looks at the members; who runs out of work
-//! first parks, then looks at the count. So the later of the two sees the earlier.
+//! Three threads check whether the members can continue: a waiter that asks; a worker that finds no work; and a foreign
+//! thread that blocks, after the stack that it has left says that it waits. All access [`ASKED`] by a read-modify-write
+//! in between. A waiter first puts its pool on the list and counts it, and then reads the members. A thread without work
+//! first parks, and then reads the count. So the later of the two sees the earlier.
 //!
 //! # When the pool stops
 //!
-//! The thread that stops a pool takes out all that the pool holds back, marks it or lets go of it, and only then ends what has not started. The captures
-//! of a request that it ends may wait for one that was held back, or for what is after that. The waiter may be in the receiver of the results, which
+//! The thread that stops a pool takes out all requests that the pool holds back, and marks or releases them. Only then it ends unstarted ones. The captures
+//! of a request that it ends may wait for one that was held back, or for a dependent of that. The waiter may be in the receiver of the results, which
 //! may wait for the same.
 //!
 //! # Locks
 //!
-//! That of the list, then an admission's, then the run's, then the board's, then that of the foreign stacks ([`crate::deadlock::foreign_stacks`]). None is held while a request is
-//! submitted, or ended.
+//! The order is: the list's, an admission's, the run's, the board's, that of the foreign stacks ([`crate::deadlock::foreign_stacks`]). None is held
+//! while a request is submitted or ended.
 //!
 //! # Invariants
 //!

@@ -1,34 +1,34 @@
-//! The server at work: turn after turn it takes what was said, finds what has expired, and reaps.
+//! The watchdog: the server's loop, which in each turn takes the requests, finds expired timers, and reaps their workers.
 //!
 //! # A turn
 //!
-//! 1. *Wait* in the queue for a first request, no longer than until there is something to do.
+//! 1. *Wait* in the queue for a first request, at most until the next turn is due.
 //! 2. *Read the time*.
-//! 3. *Take* everything that is in the queue now, and register all of it. Workers that left are cleared.
-//! 4. *Find* the workers with timers that have expired at the time that was read, and tell the hooks.
-//! 5. *Reap* each of them that has a timer which wants more than a log, unless it is held back; timers that only log are dropped.
-//! 6. *Clear* those that were reaped or were gone: all their timers, so that one expired timer means one reap.
+//! 3. *Take* all requests that are in the queue now, and register them. Workers that left are cleared.
+//! 4. *Find* the workers with timers that have expired at the time that was read, and notify the hooks.
+//! 5. *Reap* each of them that has a timer which wants more than a log, unless the worker is held back. Timers that only log are dropped.
+//! 6. *Clear* all timers of workers that were reaped or have ended, so that one expired timer means one reap.
 //!
-//! # Why nobody is reaped who was in time
+//! # Why no worker is reaped that was in time
 //!
-//! Step 2 stands between the two looks into the queue. A timer counts as expired in step 4 if its deadline is not after the time read in step 2.
+//! Step 2 is between the two reads of the queue. A timer counts as expired in step 4 if its deadline is not after the time read in step 2.
 //! If its worker had released it by its deadline, the release was in the queue before that time was read, so step 3 has taken
-//! it. That holds however late the turn comes: after a stop of the server's process, or of the whole machine, too. It needs a queue that
-//! shows in `size` all that was sent before the call.
+//! it. That holds however late the turn is, also after the server's process, or the whole machine, was stopped. It needs a queue whose
+//! `size` counts all requests that were sent before the call.
 //!
-//! For the same reason a turn in which the queue or the table fails reaps nobody: a release may be among what could not be read.
+//! For the same reason a turn in which the queue or the table fails reaps no worker: a release may be among the requests that could not be read.
 //!
 //! # Held back
 //!
-//! A worker that could not be reaped, or whose reaper wants to go by steps, keeps its timers and is *held* until an instant. It is tried
-//! again then, not in every turn, since turns come whenever anybody says anything. It is let go when none of the timers that had expired is left:
-//! then it has saved itself, and the count of attempts begins anew.
+//! A worker that could not be reaped, or whose reaper wants to proceed by steps, keeps its timers and is *held* until an instant. The
+//! server tries it again then, and not in every turn, since each request causes a turn. The worker is not held any more when none of the
+//! timers that had expired is left. Then it has released them itself, and the count of attempts begins anew.
 //!
 //! # When the next turn is due
 //!
-//! At the earliest deadline, or when somebody held is to be tried again, or when there is a request, whatever is first: the thread sleeps exactly until then
-//! and never looks in between. On a clock that jumps it sleeps until a jump wakes it. Only a queue that cannot be woken makes it
-//! look every `max_interval`, to see whether it is to stop, or whether its clock has jumped.
+//! At the earliest deadline, at the earliest instant of a held worker, or when there is a request, whichever is first. The thread sleeps exactly
+//! until then, and does not poll. On a clock that jumps it sleeps until a jump wakes it. Only with a queue that cannot be woken does it
+//! poll, every `max_interval`, for a stop and for a jump of its clock.
 
 mod handle;
 mod hooks;
@@ -96,15 +96,15 @@ pub struct Watchdog<W, Q, R, S = TimerTable<W>> {
     hooks: Hooks<W>,
     counts: Arc<Counts>,
     held: HashMap<W, Held>,
-    /// The time that was read in the last turn that came to its end: what has expired by then was found.
+    /// The time that was read in the last completed turn: timers that had expired by then were found.
     looked: Option<Instant>,
 }
 
-/// A worker that has expired timers and was not ended yet.
+/// A worker with expired timers that has not ended yet.
 struct Held {
     attempt: u32,
     again_at: Instant,
-    /// The expired timers that hooks were told of.
+    /// The expired timers of which hooks were notified.
     reported: HashSet<Timer>,
 }
 
@@ -127,7 +127,7 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>> Watchdog<W, Q, R> {
 }
 
 impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<W, Q, R, S> {
-    /// Keeps the timers in `server` instead.
+    /// Keeps the timers in `server`, and not in memory.
     pub fn server<T: TimerServer<W>>(self, server: T) -> Watchdog<W, Q, R, T> {
         let Watchdog { queue, reaper, clock, max_interval, retry_after, hooks, counts, held, looked, .. } =
             self;
@@ -159,10 +159,10 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
         self
     }
 
-    /// Has `hook` called with everything that happens, on the server's thread. There may be several; they are called in the order in
+    /// Calls `hook` with each event, on the server's thread. There may be several hooks. They are called in the order in
     /// which they were given, and a panic in one changes nothing.
     ///
-    /// Without a hook everything but the start, the stop and orphans is written to standard error, one line each.
+    /// Without a hook the server writes each event to standard error as one line, except the start, the stop and orphans.
     pub fn on_event(mut self, hook: impl FnMut(&TimerEvent<'_, W>) + Send + 'static) -> Self {
         self.hooks.add(hook);
         self
@@ -179,26 +179,26 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
         WatchdogHandle::start(self)
     }
 
-    /// What has been counted so far.
+    /// The counts so far.
     pub fn stats(&self) -> WatchdogStats {
         self.counts.read()
     }
 
-    /// When the next turn is due, if nobody says anything before; now, if there was none yet. `None`: there is nothing to do until
-    /// somebody does.
+    /// When the next turn is due, if no request arrives before; now, if there was none yet. `None`: no turn is due until a
+    /// request arrives.
     pub fn next_turn(&mut self) -> Option<Instant> {
         let Some(looked) = self.looked else { return Some(self.clock.now()) };
-        // What is not later was found when we looked, and is held or gone.
+        // Earlier timers were found in the last turn; their workers are held, or have ended.
         let deadline = self.server.next_deadline(looked).filter(|deadline| *deadline > looked);
         let held = self.held.values().map(|held| held.again_at).min();
         held.into_iter().chain(deadline).min()
     }
 
-    /// Takes one turn: waits for at most `wait` for something to come, takes all that has come, and reaps those whose timers have expired.
+    /// Takes one turn: waits for at most `wait` for a request, takes all requests, and reaps the workers whose timers have expired.
     ///
     /// # Errors
     ///
-    /// The queue or the table has failed, or panicked. Nobody was reaped, hooks have been told, and the next turn can be taken.
+    /// The queue or the table has failed, or panicked. No worker was reaped, the hooks were notified, and the next turn can be taken.
     ///
     /// ```
     /// use std::time::Duration;
@@ -253,7 +253,7 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
             stats.failed_turns += u64::from(turn.is_err());
         });
         if let Err(error) = &turn {
-            // Something may have been registered that has expired long ago: look at once.
+            // A timer that has expired long ago may have been registered: the next turn is due at once.
             self.looked = None;
             self.hooks.tell(&TimerEvent::TurnFailed { error });
         }
@@ -267,7 +267,7 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
             0 => Ok(Vec::new()),
             there => self.queue.get(there, Duration::ZERO),
         };
-        // What could be had is registered even if not all could.
+        // The requests that could be read are registered even if others could not.
         self.register(first)?;
         self.register(rest?)?;
         let expired = self.server.expired(now)?;
@@ -276,7 +276,7 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
         Ok(())
     }
 
-    /// Registers requests in their order. One that leaves is cleared between what it said before and what is said in its name after that.
+    /// Registers requests in their order. A worker that leaves is cleared after its earlier requests, and before later ones under its name.
     fn register(&mut self, requests: Vec<TimerRequest<W>>) -> Result<(), TimerError> {
         self.counts.add(|stats| stats.requests += requests.len() as u64);
         let mut batch = Vec::with_capacity(requests.len());
@@ -340,7 +340,7 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
         Ok(())
     }
 
-    /// Has the queue know of timers that are the server's no more.
+    /// Notifies the queue of timers that the server has dropped.
     fn tell_dropped(&mut self, dropped: &TimersOf<W>) {
         for (worker, timers) in dropped {
             self.queue.dropped(worker, timers);
@@ -355,7 +355,7 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
         }
     }
 
-    /// Calls the reaper; says how it goes on with the worker.
+    /// Calls the reaper; returns what becomes of the worker.
     fn reap(&mut self, overdue: &Overdue<'_, W>) -> Next {
         let Overdue { worker, timer, attempt, .. } = *overdue;
         match catch_unwind(AssertUnwindSafe(|| self.reaper.reap(overdue))) {
@@ -394,18 +394,18 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
     }
 }
 
-/// How it goes on with a worker for which the reaper was called.
+/// What becomes of a worker for which the reaper was called.
 enum Next {
     /// All its timers are dropped.
     Over,
-    /// Those that have expired are.
+    /// Its expired timers are dropped.
     Spared,
-    /// It is tried again after this time.
+    /// The reaper is called again after this time.
     Held(Duration),
 }
 
 impl Held {
-    /// Whether a timer that it was held for is still among these.
+    /// Whether a timer for which the worker was held is still among these.
     fn concerns(&self, expired: &[Timer]) -> bool {
         expired.iter().any(|timer| self.reported.contains(timer))
     }

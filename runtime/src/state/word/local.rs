@@ -1,39 +1,41 @@
-//! Local requests: what becomes of a request without its word saying so.
+//! Local requests: requests whose state is not in their word.
 //!
-//! An exchange is there to decide between two who come at once. But what a request makes, submits, waits for and drops is mostly its own
-//! affair, and nobody else ever comes. A `&Request` may be on another thread without a count, so no plain look can exclude it. What can is a
-//! look on whose other side somebody pays: see [`crate::state::asymmetric`].
+//! An exchange decides between two threads that act at once. But most requests are made, submitted, waited for and dropped by one
+//! worker, and no other thread acts on them. A `&Request` may be on another thread without a count, so the owner cannot exclude that by a plain
+//! load. It can by a load with an asymmetric fence, for which the other side pays: see [`crate::state::asymmetric`].
 //!
 //! # Vocabulary
 //!
 //! * **owner**: the worker that made the request; the owner of its arena.
-//! * **local request**: the word says [`NEW_LOCAL`] from birth on, and what has become of the request stands in a byte beside it, written by
-//!   the owner alone: listed, started, done.
-//! * **to advance**: to write there what is about to be, and look whether the word still is a local one's. If so, it is so.
-//! * **to publish**: to make the word say what the byte says. From then on it goes by exchanges, for good.
-//! * **to ask**: to have it published by one who is not the owner.
+//! * **local request**: a request whose word says [`NEW_LOCAL`] from birth on. Its state is in a byte beside the word, which only
+//!   the owner writes: listed, started, done.
+//! * **to advance**: to write the next state to the byte, and then to read whether the word is still [`NEW_LOCAL`]. If so, the step holds.
+//! * **to publish**: to write the state of the byte to the word. From then on all steps are exchanges on the word, for good.
+//! * **to ask**: to have the state published by a thread that is not the owner. That is the *revoking thread*.
 //!
 //! # The race
 //!
-//! The owner writes the byte and looks at the word; the revoking thread writes the word (`REVOKING`) and looks at the byte. With the fence between, one of them
-//! sees the other: an owner that sees nothing goes on, and what it has advanced is seen. If both see each other, the revoking thread
-//! decides: it marks the byte as it has seen it, by an exchange, and then publishes that. The owner, which waits for
-//! the word meanwhile, finds its byte marked, and then it is so; or not, and then it is not, and it goes the long way.
+//! The owner writes the byte and reads the word. The revoking thread writes the word (`REVOKING`) and reads the byte. With the fence between, one of
+//! them sees the other. An owner that sees no revocation continues, and the revoking thread sees the step. If both see each other, the revoking thread
+//! decides: it marks the byte as it has read it, by an exchange, and then publishes that. The owner waits for
+//! the word meanwhile. If it then finds its own step marked, the step holds. If not, the step does not hold, and the owner takes the slow way.
 //!
-//! The same holds for an owner that has given up ([`LocalOwner`]): it looks whether its births are local requests, too, so who makes it give
-//! them up, and then fences once, has asked for all its local requests. Then the owner publishes by itself what it would advance.
+//! The same holds for an owner that has given up local requests ([`LocalOwner`]), since each advance also reads whether it has. A thread that makes it give
+//! up, and then fences once, has asked for all its local requests. Then the owner publishes by itself where it would advance.
 //!
-//! # Who need not ask
+//! # Which thread need not ask
 //!
-//! The owner; and the thread that has the sole handle *by value*: nobody can be borrowing it, so nothing is being advanced, and what
-//! was advanced came with the handle. (A local request has no other count: who makes one, publishes.)
+//! The owner, and the thread that has the only handle *by value*. No code can borrow that handle, so no step is being taken, and the steps that were
+//! taken are visible to the thread that has got the handle. (A local request has no other count: the thread that makes one publishes first.)
 //!
 //! # Invariants
 //!
-//! * **SE1** While the word has `LOCAL` it is `NEW_LOCAL`, but for `REVOKING`. So there are one handle, no link, no mark, no
-//!   list, and nobody holds the lock.
-//! * **SE2** The byte is written by the owner, while the word is a local one's; and marked by the thread that has set `REVOKING`, which alone writes the word next.
-//! * **SE3** What is listed stands in the owner's private queue without a link; that comes when it is published. What is done has no children.
+//! * **SE1** While the word has `LOCAL` it is `NEW_LOCAL`, with or without `REVOKING`. So there are one handle, no link, no mark, no
+//!   list, and the lock is free.
+//! * **SE2** The owner writes the byte, while the word is a local request's. The thread that has set `REVOKING` marks the byte, and it alone writes the
+//!   word next.
+//! * **SE3** A listed request is in the owner's private queue without a link; the link is added when the state is published. A done request has no
+//!   children.
 
 use forebear_context::shim::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use forebear_context::shim::{hint, mutant, thread};
@@ -42,24 +44,24 @@ use super::Word;
 use super::bits::*;
 use crate::state::asymmetric;
 
-/// What stands in the byte, by bits.
+/// The bits of the byte.
 const LISTED: u8 = 1;
 const STARTED: u8 = 2;
 const DONE: u8 = 4;
-/// Who asked has seen it so.
+/// The revoking thread has read this state.
 const SEEN_SO: u8 = 8;
 
-/// So many looks at a word that is asked for, before the time slice is given up: a fence of all threads takes some 10 µs.
+/// The owner reads a word under revocation so often before it gives up its time slice: a fence of all threads takes some 10 µs.
 const LOOKS: u32 = 256;
 
-/// What an owner may advance.
+/// A step that an owner may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalStep {
-    /// It stands in the private queue, submitted.
+    /// The request is submitted, and in the private queue.
     Listed = LISTED as isize,
-    /// It runs, on the stack of a waiter.
+    /// The request runs, on the stack of a waiter.
     Started = STARTED as isize,
-    /// It is over, with a value, and has no children.
+    /// The request is over, with a value, and has no children.
     Done = DONE as isize,
 }
 
@@ -67,18 +69,18 @@ pub enum LocalStep {
 #[derive(Debug)]
 pub struct LocalState(AtomicU8);
 
-/// What its owner has read there, to decide about the next step by.
+/// The state that the owner has read, by which it decides about the next step.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalStage(u8);
 
 impl LocalStage {
-    /// Nothing has become of it.
+    /// The request is new.
     #[inline(always)]
     pub fn is_new(self) -> bool {
         self.0 == 0
     }
 
-    /// It is listed, and no more.
+    /// The request is listed, and has not started.
     #[inline(always)]
     pub fn is_listed(self) -> bool {
         self.0 == LISTED
@@ -86,23 +88,23 @@ impl LocalStage {
 }
 
 impl LocalState {
-    /// Nothing has become of it.
+    /// The state of a new request.
     #[inline(always)]
     pub fn new() -> LocalState {
         LocalState(AtomicU8::new(0))
     }
 
-    /// Whether this was advanced. By who may read it: see the module head.
+    /// Whether this step was taken. Called by a thread that may read the byte: see the module head.
     #[inline(always)]
     pub fn is(&self, step: LocalStep) -> bool {
         self.0.load(Ordering::Relaxed) & step as u8 != 0
     }
 
-    /// What was advanced. By the owner.
+    /// The state. Called by the owner.
     #[inline(always)]
     pub fn stage(&self) -> LocalStage {
         let byte = self.0.load(Ordering::Relaxed);
-        // The revoking thread this moment may have marked what stood there before.
+        // The revoking thread may have just marked the state before this step.
         LocalStage(mutant!("mark_taken_for_ones_own", byte, byte & !SEEN_SO))
     }
 }
@@ -113,7 +115,7 @@ impl Default for LocalState {
     }
 }
 
-/// The word that says what the byte says.
+/// The word with the state of the byte.
 fn published(byte: u8) -> Bits {
     let submitted = if byte & LISTED != 0 { SUBMITTED } else { 0 };
     Bits(match byte {
@@ -124,21 +126,21 @@ fn published(byte: u8) -> Bits {
     })
 }
 
-/// What an arena knows of its owner as an owner: whether its births are local requests.
+/// Whether the owner of an arena makes local requests.
 ///
-/// To be asked costs the one the revoking thread dear, so an owner whose local requests are asked for gives them up, for good.
+/// A revocation is expensive for the revoking thread. So an owner whose local requests are often asked for makes no more of them, for good.
 #[derive(Debug)]
 pub struct LocalOwner {
-    /// The word of a birth: [`NEW_LOCAL`], or new.
+    /// The word of the next request: [`NEW_LOCAL`], or new.
     births: AtomicU64,
-    /// It has given them up, and everybody has fenced since.
+    /// The owner has given up local requests, and all threads have passed a fence since.
     gave_up: AtomicBool,
     revocations: AtomicU32,
     patience: u32,
 }
 
 impl LocalOwner {
-    /// One that keeps local requests until so many have been asked for.
+    /// An owner that makes local requests until so many have been asked for.
     pub fn new(patience: u32) -> LocalOwner {
         let births = if patience > 0 && asymmetric::is_available() { NEW_LOCAL } else { NEW | HANDLE };
         LocalOwner {
@@ -149,26 +151,26 @@ impl LocalOwner {
         }
     }
 
-    /// The word of a request that it makes now, and does not submit.
+    /// The word of a request that the owner makes now, and does not submit.
     #[inline(always)]
     pub fn birth(&self) -> u64 {
         self.births.load(Ordering::Relaxed)
     }
 
-    /// As [`fence`](Self::fence), by one whose asking says nothing of the owner's habits.
+    /// As [`fence`](Self::fence), but not counted, since the caller did not need this request in particular.
     fn fence_uncounted(&self) {
         if !self.gave_up.load(Ordering::Acquire) {
             asymmetric::heavy();
         }
     }
 
-    /// From here on the caller sees what was advanced by an owner that has not seen what the caller has written.
+    /// From here on the caller sees the steps of an owner that has not seen the caller's write.
     fn fence(&self) {
         if self.gave_up.load(Ordering::Acquire) {
             return;
         }
         let last = self.revocations.fetch_add(1, Ordering::Relaxed).wrapping_add(1) == self.patience;
-        // AS2: where the fence has become dear it is paid once more. Several may be the last then, and each pays.
+        // AS2: where the heavy fence is not available any more, one more is made. Several threads may be the last then, and each makes one.
         let last = last || !asymmetric::is_available();
         if last {
             self.births.store(NEW | HANDLE, Ordering::Relaxed);
@@ -187,8 +189,9 @@ impl LocalOwner {
 }
 
 impl Word {
-    /// Advances the next step of a request, of which the owner has read that it stands so far. By its owner, which has found the word to be
-    /// [`NEW_LOCAL`] and may take this step by what is known to it. True: it is so, for everybody, whether the word is a local one's still or not. False: it is not, and the word is published.
+    /// Takes the next step of a request whose state the owner has read. Called by the owner, which has found the word to be [`NEW_LOCAL`] and may take
+    /// this step. True: the step holds for all threads, whether or not the request is still local. False: it does not hold, and the word is
+    /// published.
     #[inline(always)]
     pub fn advance_local(
         &self,
@@ -198,7 +201,7 @@ impl Word {
         step: LocalStep,
     ) -> bool {
         let byte = from.0 | step as u8;
-        // Release: what was done before is seen by who publishes it.
+        // Release: the thread that publishes the step sees what was done before it.
         local.0.store(byte, mutant!("local_step_relaxed", Ordering::Relaxed, Ordering::Release));
         asymmetric::light();
         mutant!("local_step_unchecked", return true);
@@ -216,7 +219,7 @@ impl Word {
         self.revoked_meanwhile(local, byte)
     }
 
-    /// The word when nobody asks for it any more. The revoking thread may have lost its core in the middle, which is then given to it.
+    /// The word when the revocation is over. The revoking thread may have lost its core, so this thread gives up its time slice now and then.
     fn after_revocation(&self, mut seen: Bits) -> Bits {
         let mut looks = 0;
         while seen.has(LOCAL) && seen.has(REVOKING) {
@@ -238,11 +241,11 @@ impl Word {
         loop {
             seen = self.after_revocation(seen);
             if !seen.has(LOCAL) {
-                // Who asked marked the byte before it wrote the word, which was acquired.
+                // The revoking thread marked the byte before it wrote the word, which this thread has acquired.
                 mutant!("revoked_counts_always", return true);
                 return local.0.load(Ordering::Relaxed) == byte | SEEN_SO;
             }
-            // It is the owner that has given up.
+            // This owner has given up local requests.
             match self.swap_if(seen, published(byte)) {
                 Ok(()) => return true,
                 Err(now) => seen = now,
@@ -250,8 +253,8 @@ impl Word {
         }
     }
 
-    /// Publishes it, and adds `more` to the word in the same exchange, unless it was published before: then this answers false, and nothing was added. By the
-    /// owner, or the thread that has the sole handle by value.
+    /// Publishes the state, and adds `more` to the word in the same exchange. False: it was published before, and nothing was added. Called by the
+    /// owner, or by the thread that has the only handle by value.
     #[cold]
     #[inline(never)]
     pub fn publish_state(&self, local: &LocalState, more: u64) -> bool {
@@ -273,8 +276,8 @@ impl Word {
         }
     }
 
-    /// Gives back the handle of what is listed and no more, by the owner, which has it by value: so every count is the owner's (W8). `touch`
-    /// touches the entry, or a raider asks for it ([`crate::state::raid`]). False: nothing was done.
+    /// Drops the handle of a listed request that has not started. Called by the owner, which has the handle by value, so every count is the owner's
+    /// (W8). `touch` touches the entry, unless a raider asks for it ([`crate::state::raid`]). False: nothing was done.
     #[inline]
     pub fn drop_listed(&self, local: &LocalState, touch: impl FnOnce() -> bool) -> bool {
         if local.0.load(Ordering::Relaxed) != LISTED || !touch() {
@@ -284,14 +287,14 @@ impl Word {
         true
     }
 
-    /// Has it published, by anybody.
+    /// Has the state published. Called by any thread.
     #[cold]
     #[inline(never)]
     pub fn revoke(&self, local: &LocalState, local_owner: &LocalOwner) {
         self.revoke_after(local, || local_owner.fence());
     }
 
-    /// The same by a raider: nobody wanted this request in particular, so it is not counted.
+    /// The same by a raider, which did not need this request in particular, so it is not counted.
     #[cold]
     pub fn revoke_for_raid(&self, local: &LocalState, local_owner: &LocalOwner) {
         self.revoke_after(local, || local_owner.fence_uncounted());
@@ -315,7 +318,7 @@ impl Word {
             local.0.load(Ordering::Acquire),
             local.0.fetch_or(SEEN_SO, Ordering::AcqRel)
         );
-        // SE2: nobody else writes it while it is asked for.
+        // SE2: no other thread writes it during a revocation.
         self.0.store(published(byte).0, Ordering::Release);
     }
 }
