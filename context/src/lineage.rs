@@ -1,4 +1,4 @@
-//! Lineage: which request descends from which, and therefore which goes first.
+//! Lineage: the line of a request's ancestors, which decides which of two requests goes first.
 //!
 //! Every request has a [`Lineage`] in its header: the key of its root, its rank among its parent's children, and a
 //! pointer to its parent's lineage. Smaller goes first: the oldest root, then the oldest ancestor below it, and so on;
@@ -11,8 +11,8 @@
 //!  [ priority |d | deadline in ns / 64, or the root's number ]
 //! ```
 //!
-//! Deadlines count from ten years before the process first asked, in steps of 64 ns, and end 63 years after it: what is farther off
-//! is all one.
+//! Deadlines count in steps of 64 ns, from ten years before the process first read them, to 63 years after. Later deadlines are all
+//! equal.
 //!
 //! Priority is biased so that the number sorts unsigned; `d` is 0 with a deadline, so that within one priority a root
 //! with a deadline goes before one without. Every descendant carries a copy, so most comparisons end after one word.
@@ -20,9 +20,9 @@
 //! # Comparing within one root
 //!
 //! By skew-binary jump pointers (Myers, *An applicative random-access stack*, 1983): a node's jump leads to an ancestor
-//! so that any ancestor is reached in O(log depth) hops. They are not made at birth, since most lineages are never
-//! compared, but when a comparison first needs them: most are of close relatives, which are found in a few steps from parent to
-//! parent. The value is determined by the node, so two workers that compute it at once store the same.
+//! so that any ancestor is reached in O(log depth) hops. A comparison makes a jump when it first needs it, not the birth, since most lineages
+//! are never compared. Most comparisons are of close relatives, and take a few steps from parent to parent. The node determines its jump, so two
+//! workers that compute it at once store the same value.
 //!
 //! # Invariants
 //!
@@ -50,11 +50,11 @@ use crate::shim::atomic::{AtomicPtr, Ordering};
 pub struct Priority(i8);
 
 impl Priority {
-    /// Before everything normal: what a user is waiting for at this moment.
+    /// Before all normal work: work that a user waits for at this moment.
     pub const URGENT: Priority = Priority(-1);
-    /// What a root has that was not given anything else.
+    /// The default priority of a root.
     pub const NORMAL: Priority = Priority(0);
-    /// After everything normal: prefetching, indexing, tidying up.
+    /// After all normal work: prefetching, indexing, cleaning up.
     pub const BACKGROUND: Priority = Priority(1);
 
     /// A priority between and beyond the named ones; smaller goes first.
@@ -93,11 +93,11 @@ impl std::fmt::Debug for Priority {
     }
 }
 
-/// Larger than every key: nothing there.
+/// Larger than every key: there is no entry.
 pub const NO_KEY: u64 = u64::MAX;
 
-/// The key of a stack on which code runs that belongs to no root. Behind every root's, and yet a key: such a stack may wait, and is
-/// ready like any other when its wait has ended.
+/// The key of a stack on which code runs that belongs to no root. It is larger than every root's key, but smaller than [`NO_KEY`]: such a stack may wait,
+/// and is ready like any other when its wait has ended.
 pub const LEAST_KEY: u64 = NO_KEY - 1;
 
 const NUMBER_BITS: u32 = 55;
@@ -120,14 +120,14 @@ pub fn root_key_with_deadline(priority: Priority, deadline: Instant) -> u64 {
     biased << 56 | u64::try_from(steps).unwrap_or(NUMBER).clamp(1, NUMBER)
 }
 
-/// What deadlines, and the coarse time of waits, are counted from: ten years before somebody first asks, since clocks that are moved by hand may stand before the
-/// machine's.
+/// The instant from which deadlines, and the coarse times of waits, are counted: ten years before the first call, since a clock that is set by hand may be
+/// behind the machine's.
 pub fn epoch() -> Instant {
     const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
     // Not a OnceLock, whose order a sanitizer does not see. Made once and never freed.
     static EPOCH: Once<Instant> = Once::new(ptr::null_mut());
     let made = EPOCH.load(Ordering::Acquire);
-    // SAFETY: what stands there was made below, and stays.
+    // SAFETY: the instant was made below, and is never freed.
     if let Some(epoch) = unsafe { made.as_ref() } {
         return *epoch;
     }
@@ -136,7 +136,7 @@ pub fn epoch() -> Instant {
     let mine = Box::into_raw(Box::new(epoch));
     match EPOCH.compare_exchange(ptr::null_mut(), mine, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => epoch,
-        // SAFETY: nobody has seen ours; theirs stays.
+        // SAFETY: no other thread has seen ours; theirs is never freed.
         Err(theirs) => unsafe {
             drop(Box::from_raw(mine));
             *theirs
@@ -150,7 +150,7 @@ pub fn priority_of(key: u64) -> Priority {
     Priority(((key >> 56) as i16 - 128) as i8)
 }
 
-/// What keys of roots have in common that only their numbers tell apart: priority and deadline.
+/// The part of a root key without the number: priority and deadline.
 #[must_use]
 pub fn but_for_number(key: u64) -> u64 {
     let has_deadline = key & 1 << NUMBER_BITS == 0;
@@ -167,7 +167,7 @@ pub fn next_root() -> u64 {
     NEXT_ROOT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Relatives within so many generations are found from parent to parent. A jump that nobody has made yet costs an allocation, and a store to a
+/// Relatives within so many generations are found from parent to parent. A jump that has not been made costs an allocation, and a store to a
 /// header that may be cold.
 const STEPS: u32 = 4;
 
@@ -213,7 +213,7 @@ impl Lineage {
         }
     }
 
-    /// The lineage of a root for the order that is a child of `parent` for all else: nothing that descends from others
+    /// The lineage of a request that is a root for the order, and a child of `parent` in all other respects. No descendant of another request
     /// has its key, so its ancestors never decide a comparison.
     ///
     /// # Safety
@@ -249,8 +249,8 @@ impl Lineage {
         self.rank.get()
     }
 
-    /// Becomes what its finished parent was, of which it is the only child: a line of requests, each making the next
-    /// and ending, then needs no memory of its past. Nobody can have seen this lineage yet (LN2).
+    /// Takes the place of its finished parent, of which it is the only child. So a line of requests, each of which makes the next and ends,
+    /// needs no memory for its past. No other thread has seen this lineage yet (LN2).
     ///
     /// # Safety
     ///
@@ -290,7 +290,7 @@ impl Lineage {
         for node in path.into_iter().rev() {
             // SAFETY: LN1.
             let jump = match unsafe { node.parent.get().as_ref() } {
-                // A root's jump is itself, so that nobody has to ask for null.
+                // A root's jump is itself, so that no reader has to check for null.
                 None => ptr::from_ref(node),
                 Some(parent) => {
                     // SAFETY: LN1; the parent's jump is known, it is next on the way down or ended the way up.

@@ -1,36 +1,35 @@
-//! The stock: memory for cells that no arena has, and how it goes back to the system.
+//! The stock: memory for cells that is in no arena, and how it returns to the system.
 //!
-//! Cells of one class are cut from a *chunk*; chunks from *pieces*, which come from the allocator and stay until the runtime
-//! is over: the first is of one chunk, each other one as large as all before it, up to a bound. Arenas give free cells away in *batches*,
-//! lists of any length. An arena without a cell of a class takes some of the batch that came last, or else a chunk.
+//! Cells of one class are cut from a *chunk*, and chunks from *pieces*. Pieces come from the allocator and stay until the runtime
+//! is over. The first piece has one chunk, and each other one is as large as all before it, up to a bound. Arenas give free cells to the stock in
+//! *batches*, which are lists of any length. An arena without a free cell of a class takes some of the latest batch, or else a chunk.
 //!
-//! # How a chunk goes back
+//! # How a chunk returns
 //!
-//! The cells of a batch are of many chunks, in the order in which requests happened to end. To find out which chunks are wholly free
-//! each cell has to be looked at, and a crowd's are millions, so it is done by a worker that has nothing to do
-//! (`schedule/worker/quiet.rs`), in pieces ([`AT_ONCE`]), and only with what nobody has wanted for a while: a *look* marks how many batches there
-//! are, and those of them that are still there at the next one, [`LOOK`] later, are *gathered*: each cell is entered in its chunk's map. A chunk whose
-//! map is full goes: its memory back to the system, its addresses to the free chunks. One that is not full is
-//! taken from before a chunk is cut, lowest address first, and its cells come in the order of their addresses, as if it were new.
-//! So memory that was used in another order than it lies in is in order again after a rest.
+//! The cells of a batch are from many chunks, in the order in which requests happened to end. To find the chunks that are wholly free, a
+//! thread has to read each cell. There may be millions, so an idle worker does it (`schedule/worker/quiet.rs`), [`AT_ONCE`] cells at a time, and only
+//! with cells that were not needed for a while. A *look* marks how many batches there are. Those of them that are still there at the next look, [`LOOK`]
+//! later, are *gathered*: each cell is entered in its chunk's map. The memory of a chunk with a full map returns to the system, and its addresses to the
+//! free chunks. From a chunk with a map that is not full, cells are taken before another chunk is cut, the lowest address first and in the
+//! order of their addresses. So memory that was used in another order is in order again after a rest.
 //!
-//! One cell that lies in a batch or in an arena's list keeps its chunk. So all that is marked is gathered, and an idle worker gives what it
-//! has, all but a few cells ([`super::KEPT`]). Only a runtime that has few chunks in all keeps them ([`FEW`]): nobody is to wake for those.
+//! One cell in a batch or in an arena's list keeps its chunk. So all marked cells are gathered, and an idle worker gives away its own, all but
+//! a few ([`super::KEPT`]). Only a runtime with few chunks in all keeps them ([`FEW`]): no worker wakes for those.
 //!
-//! # Who wakes
+//! # Which worker wakes
 //!
-//! Workers that have looked wake by themselves until nothing is left; a thread that is no worker and gives something wakes one only if none
-//! does ([`TrimWatch`]).
+//! Workers that have looked wake by themselves until no cells are left. A thread that is no worker, and gives cells to the stock, wakes a worker only if
+//! none does so ([`TrimWatch`]).
 //!
-//! # Who may still look
+//! # Readers of cells
 //!
-//! A thread that names laggards reads requests that may end meanwhile, and relies on their cells keeping their class. A cell is another class's only
-//! when its whole chunk was gathered, and nothing is gathered while anybody looks (GV1, [`crate::record::reclaim`]). A look that begins afterwards
-//! finds no request whose cell was free before.
+//! A thread that names laggards reads requests that may end meanwhile, and relies on their cells keeping their class. A cell changes its class only
+//! after its whole chunk was gathered, and no cell is gathered while there are readers (GV1, [`crate::record::readers`]). A reader that begins
+//! afterwards finds no request whose cell was free before.
 //!
 //! # Invariants
 //!
-//! * **ST1** A chunk is in one place: among the free ones, cut for one class, or with who gives its memory back.
+//! * **ST1** A chunk is in one place: among the free ones, cut for one class, or with the thread that returns its memory.
 //! * **ST2** A free cell of a chunk that is cut is in one place: in an arena's list, in a batch, or in its chunk's map. The lock guards batches
 //!   and maps.
 
@@ -49,20 +48,20 @@ use super::poison;
 use crate::record::readers;
 use crate::state::trim_watch::TrimWatch;
 
-/// What cells are cut from; aligned to its size, so that a cell's address says which it is of.
+/// The size and alignment of a chunk: a cell's address says which chunk it is from.
 pub(super) const CHUNK: usize = 64 << 10;
-/// What a thread that makes few requests touches of its first chunk.
+/// The part of its first chunk that a thread with few requests uses.
 const PAGE: usize = 4 << 10;
 /// Chunks of the largest piece.
 const LARGEST: usize = 256;
-/// What nobody has wanted for so long is not wanted soon.
+/// Cells that were not needed for so long are not needed soon.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 /// So many chunks may stay cut for good: a mebibyte.
 const FEW: usize = 16;
 /// Cells that are gathered at a time: a tenth of a millisecond.
 const AT_ONCE: usize = 1024;
-/// Cells that arenas give and get at a time, but for a list that is given whole. If an arena got all of it, a thread that makes one request now and
-/// then would keep what a burst has left.
+/// Cells that arenas give and get at a time, except for a list that is given whole. If an arena got all of a long list, a thread that makes one
+/// request now and then would keep the cells of a burst.
 pub(super) const BATCH: usize = 256;
 
 /// A list of free cells of one class.
@@ -71,7 +70,7 @@ pub(super) struct Batch {
     pub len: usize,
 }
 
-/// What an arena gets that has no cell left.
+/// What an arena without free cells gets.
 pub(super) enum Found {
     /// Free cells.
     Batch(Batch),
@@ -93,18 +92,18 @@ struct StockState {
     pieces: Vec<(NonNull<u8>, Layout)>,
     /// Chunks of all pieces.
     chunks: usize,
-    /// Chunks that are not cut, the next one last.
+    /// The free chunks, the next one last.
     free: Vec<NonNull<u8>>,
     classes: [OfClass; CLASSES],
-    /// When it was last marked what lies here.
+    /// When batches were marked last.
     looked: Option<Instant>,
 }
 
-/// What there is of one class.
+/// The cells of one class.
 #[derive(Default)]
 struct OfClass {
     batches: Vec<Batch>,
-    /// So many of the first have lain here since the last look.
+    /// So many of the first batches have been here since the last look.
     unwanted: usize,
     /// Chunks some of whose cells were gathered, by address.
     gathered: BTreeMap<usize, Map>,
@@ -113,7 +112,7 @@ struct OfClass {
 // SAFETY: the pointers are to memory that belongs to the stock; cells in it are touched by the arena that has taken them from here.
 unsafe impl Send for StockState {}
 
-/// Which cells of a chunk are here.
+/// The gathered cells of a chunk.
 struct Map {
     chunk: NonNull<u8>,
     bits: Box<[u64]>,
@@ -189,7 +188,7 @@ impl Stock {
         Found::Chunk(state.take_chunk())
     }
 
-    /// Takes over cells that nobody uses.
+    /// Takes batches of free cells over.
     pub(super) fn give(&self, class: usize, batches: impl IntoIterator<Item = Batch>) {
         let mut state = self.lock();
         let here = &mut state.classes[class].batches;
@@ -199,13 +198,13 @@ impl Stock {
         self.lying.fetch_add(added, Ordering::Relaxed);
     }
 
-    /// Whether it is of use to look what lies here, and to give what lies elsewhere.
+    /// Whether there are enough chunks for looks, and for arenas to give their free cells.
     #[inline]
     pub(crate) fn is_large(&self) -> bool {
         self.in_use.load(Ordering::Relaxed) > FEW
     }
 
-    /// Whether something lies here that is to be looked at. By a worker that sleeps for as long as it likes if not.
+    /// Whether there are cells for a look. Called by a worker, which sleeps without a limit if there are none.
     #[inline]
     pub(crate) fn is_to_be_looked_at(&self) -> bool {
         self.has_unsorted() || self.watch.ends(|| self.has_unsorted())
@@ -215,13 +214,13 @@ impl Stock {
         self.is_large() && self.lying.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a worker is to be woken, since something lies here and nobody would look. By the thread that has given it.
+    /// Whether to wake a worker, since there are cells and no worker would look. Called by the thread that has given them.
     pub(super) fn wants_a_watcher(&self) -> bool {
         self.has_unsorted() && self.watch.wants_one()
     }
 
-    /// Looks what has not been wanted since the last look, or gathers some of that. Answers after how long somebody is to ask again whether
-    /// there is something to look at.
+    /// Marks the batches, or gathers some of those that have been here since the last look. Returns after how long the worker should call
+    /// this again, if there still are cells.
     pub(crate) fn look(&self, now: Instant) -> Duration {
         self.watch.begin();
         let mut state = self.lock();
@@ -251,11 +250,11 @@ impl Stock {
             self.in_use.fetch_sub(full.len(), Ordering::Relaxed);
             state.free.extend(full);
         }
-        // A worker that finds nothing then announces that it no longer watches.
+        // If the worker finds no cells at the next call, it announces that it no longer watches.
         Duration::ZERO
     }
 
-    /// Keeps everybody else from it.
+    /// Locks the stock.
     #[cfg(test)]
     pub(crate) fn hold(&self) -> impl Sized + '_ {
         self.lock()
@@ -281,7 +280,7 @@ impl Stock {
         self.lock().classes.iter().map(|class| class.unwanted).sum()
     }
 
-    /// How many batches lie here.
+    /// How many batches there are.
     #[cfg(test)]
     pub(super) fn batches(&self) -> usize {
         self.lock().classes.iter().map(|class| class.batches.len()).sum()
@@ -304,8 +303,8 @@ impl StockState {
         piece
     }
 
-    /// Enters some of the cells that nobody has wanted in the maps of their chunks. Answers how many, and the chunks that are wholly free,
-    /// which are the caller's then. `None`: there are no such cells.
+    /// Enters some of the marked cells in the maps of their chunks. Returns how many, and the chunks that are wholly free, which
+    /// belong to the caller then. `None`: there are no such cells.
     fn gather(&mut self) -> Option<(usize, Vec<NonNull<u8>>)> {
         let class = self.classes.iter().position(|class| class.unwanted > 0)?;
         let here = &mut self.classes[class];
@@ -333,13 +332,13 @@ impl StockState {
             batch.len -= some;
             left -= some;
             if batch.len == 0 {
-                // The last, which may not have lain here for long, takes its place behind those that have.
+                // The last batch, which may be recent, takes its place behind the marked ones.
                 here.unwanted -= 1;
                 here.batches.swap_remove(here.unwanted);
             }
         }
         if here.batches.is_empty() {
-            // A crowd once is no reason to keep room for it.
+            // Many batches once are no reason to keep the memory of the list.
             here.batches = Vec::new();
         }
         Some((AT_ONCE - left, full))
@@ -347,7 +346,7 @@ impl StockState {
 }
 
 impl OfClass {
-    /// The first cells of the batch that came last. What is left of it has lain here as long as before.
+    /// The first cells of the latest batch. The remaining ones keep their age.
     fn take_last(&mut self) -> Option<Batch> {
         let last = self.batches.last_mut()?;
         if last.len <= BATCH {
@@ -397,7 +396,7 @@ impl Drop for Stock {
     }
 }
 
-/// Ends a list after so many cells, and answers where the rest begins.
+/// Ends a list after so many cells, and returns where the rest begins.
 ///
 /// # Safety
 ///
@@ -412,7 +411,7 @@ pub(super) unsafe fn cut_off(head: *mut Free, cells: usize) -> *mut Free {
     unsafe { ptr::replace(&raw mut (*last).next, ptr::null_mut()) }
 }
 
-/// Cuts these of a chunk's cells, each primed by `prime`, in a list by address.
+/// Cuts these cells from a chunk, each primed by `prime`, in a list by address.
 ///
 /// # Safety
 ///
@@ -423,7 +422,7 @@ pub(super) unsafe fn cut(
     cells: Range<usize>,
     prime: impl Fn(NonNull<u8>),
 ) -> Batch {
-    // Perhaps it was cut before.
+    // The chunk may have been cut before.
     poison::take(chunk.as_ptr(), CHUNK);
     // SAFETY: by contract.
     unsafe { cut_before(chunk, class, cells, prime, ptr::null_mut()) }
