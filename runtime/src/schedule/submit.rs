@@ -312,9 +312,9 @@ unsafe fn submit_slowly(header: NonNull<Header>, marks: u64, refused: Option<&mu
 pub(crate) unsafe fn admit(header: NonNull<Header>, refused: &mut Marked) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    if let Some(came) = cancel::mark_if_refused(h) {
+    if let Some(answer) = cancel::mark_if_refused(h) {
         // SAFETY: by contract.
-        unsafe { refused.add(header, came) };
+        unsafe { refused.add(header, answer) };
     }
     if h.is(AFTER) {
         // SAFETY: by contract; the flag.
