@@ -92,7 +92,7 @@ impl<const N: usize> Dependent<N> {
             // SAFETY: Q5: the model stays until all threads are over.
             let entered = unsafe {
                 *self.node(at) = WaitNode::of_record(NonNull::from(self).cast(), NonNull::from(of).cast());
-                open::enter(&self.open, &of.word, &of.waiters, &*self.node(at))
+                open::enter(&self.open, &of.word, &of.waiters, &*self.node(at), |_| ())
             };
             self.answers.note(if entered.is_some() { "entered" } else { "was over" });
         }

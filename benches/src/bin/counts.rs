@@ -8,7 +8,8 @@
 
 use std::process::ExitCode;
 
-use forebear_benches::{Across, How, Load, With, rivals};
+use forebear_benches::work::graph::Shape;
+use forebear_benches::{Across, Edges, How, Load, With, rivals};
 
 /// A workload by name: its load for a given size, a size that is quick enough under callgrind, and who does it.
 struct Count {
@@ -25,6 +26,11 @@ fn fib(how: How, times: u64) -> (Load, u64) {
 
 fn features(n: u64, with: With) -> (Load, u64) {
     (Load::Features { n, with }, 1)
+}
+
+/// One graph, `times` times over: it is made once in a process.
+fn graph(shape: Shape, times: u64) -> (Load, u64) {
+    (Load::Graph { shape, micros: 0, edges: Edges::Declared }, times)
 }
 
 const COUNTS: &[Count] = &[
@@ -150,6 +156,18 @@ const COUNTS: &[Count] = &[
         name: "after-eight",
         load: |n| features(n, With::EightInputs),
         size: 2_000,
+        runtimes: &["forebear"],
+    },
+    Count {
+        name: "layers",
+        load: |n| graph(Shape::Layered { layers: 20, width: 100, edges: 4 }, n),
+        size: 10,
+        runtimes: &["forebear"],
+    },
+    Count {
+        name: "wavefront",
+        load: |n| graph(Shape::Wavefront { side: 50 }, n),
+        size: 10,
         runtimes: &["forebear"],
     },
     Count {

@@ -25,7 +25,7 @@ use crate::shared::OfRuntime;
 use crate::shared::worker::OnRecord;
 use crate::state::attention::SHUT;
 use crate::state::open;
-use crate::state::word::{HELD, NEW, PRIVATE, SUBMITTED};
+use crate::state::word::{Bits, HELD, NEW, PRIVATE, SUBMITTED};
 
 /// A dependent is submitted, or about to be waited for. False: it was before, or is cancelled, or a pool holds it back. `refused` is as in
 /// [`submit`].
@@ -167,6 +167,7 @@ unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refuse
             if h.word().hold(|| DependentRecord::of(header).open.begin(DependentRecord::of(header).len)) {
                 submit::enter_family(header);
                 set_up(header, work, refused);
+                return;
             }
         } else if life == NEW {
             submit::submit_for_waiter(header, Some(refused));
@@ -220,9 +221,16 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refused: &m
         }
         // SAFETY: Q5, by AF4: the record is kept until the edge is closed.
         *node = unsafe { WaitNode::of_record(header.cast(), target) };
+        // A dependent that is held, or a completion, stays what it is until its edges are closed, or it is completed: nobody is to be asked for it.
+        let is_idle = |bits: Bits| match bits.life() {
+            // SAFETY: W15: the lock is this thread's.
+            HELD => !ptr::eq(unsafe { held_back::holder(t) }, held_back::NO_POOL),
+            life => life == NEW,
+        };
         // SAFETY: Q2, Q5.
-        let Some(bits) = (unsafe { open::enter(&record.open, t.word(), &t.waiters, node) }) else { continue };
-        if bits.life() <= HELD {
+        let entered = unsafe { open::enter(&record.open, t.word(), &t.waiters, node, is_idle) };
+        let Some(is_idle) = entered else { continue };
+        if is_idle {
             // SAFETY: AF3.
             work.push(SetUpNext::Unsubmitted(unsafe { AnyRequest::linked(dependency) }));
         }

@@ -134,21 +134,30 @@ impl Open {
     }
 }
 
-/// The submitter enters a node into the list of a dependency. `None`: that is over, and its edge is closed.
+/// The submitter enters a node into the list of a dependency, and answers what `look` makes of that under its lock. `None`: the dependency is over, and its
+/// edge is closed.
 ///
 /// # Safety
 ///
 /// Q2, Q5: the node stands in no list, and stays until its edge is closed. The waiters are those of the word.
-pub unsafe fn enter(open: &Open, word: &Word, waiters: &WaitQueue, node: &WaitNode) -> Option<Bits> {
-    if word.lock().is_err() {
+pub unsafe fn enter<R>(
+    open: &Open,
+    word: &Word,
+    waiters: &WaitQueue,
+    node: &WaitNode,
+    look: impl FnOnce(Bits) -> R,
+) -> Option<R> {
+    let Ok(bits) = word.lock() else {
         let last = open.down();
         debug_assert!(!last || cfg!(mutant), "it is being set up");
         return None;
-    }
+    };
+    let seen = look(bits);
     // SAFETY: W3: the lock; by contract.
     unsafe { waiters.push(node) };
     node.set_listed();
-    Some(word.unlock(|bits| Bits(bits.0 | WAITERS)))
+    word.unlock(|bits| Bits(bits.0 | WAITERS));
+    Some(seen)
 }
 
 /// Calls `leave` under the dependent's lock, if it is held: by a starter, for OE5.
