@@ -8,7 +8,8 @@
 //!   [`SCATTERED`](crate::record::header::SCATTERED) of its state says so, and is never taken down.
 //! * **anchor**: an entry that the index names.
 //! * **maker**: the parent of the child that was inserted last while the list had other entries, unless descendants of that parent stand behind its last
-//!   listed child. An address that is only compared: the maker may be gone, and another request stand there.
+//!   listed child. A child that goes to its place by way 4 below does not count. An address that is only compared: the maker may be gone, and another
+//!   request stand there.
 //!
 //! # How a place is found
 //!
@@ -20,6 +21,8 @@
 //!    A request that its waiter took from the end of the list spawns so.
 //! 3. The same, and the first entry is a younger sibling of the parent or of a near ancestor, or of a younger root: the new entry is the first. A
 //!    request that the loop took from the front spawns so.
+//! 4. The new entry is elder than its parent's last listed child: a walk from that child compares ranks, over at most [`SHORT`] siblings. Dependents
+//!    that become ready in another order than they were made in stand so.
 //!
 //! All others compare lineages: with the neighbours behind the last sibling, with the last entry, with the first, and then by a search.
 //!
@@ -52,7 +55,8 @@
 //! * **P4** Each entry has a parent, and goes by its lineage before all that stand behind it.
 //! * **P5** The anchors are entries, in the order of the list; `is_indexed` says whether there are any.
 //! * **P6** If `maker` is the address of a request with listed children, no descendant of it stands behind its `last_child`. An insertion into an empty list
-//!   may leave `maker` as it is, for nothing stands behind the new entry. Every other insertion sets `maker`.
+//!   may leave `maker` as it is, for nothing stands behind the new entry. So may way 4: it puts
+//!   an entry directly before a sibling, so if the entry were such a descendant, the sibling would have been one. Every other insertion sets `maker`.
 //!
 //! # Who writes an entry's place
 //!
@@ -93,6 +97,8 @@ pub(crate) struct PrivateQueue {
     index: RefCell<Index>,
 }
 
+/// An elder sibling goes to its place without a search if so many stand between that and the youngest at most.
+const SHORT: usize = 64;
 /// So many entries stand from one anchor to the next, or up to twice as many.
 const STEP: usize = 32;
 /// No more room is kept for anchors when there are none, and for the entries that a search walks through.
@@ -212,7 +218,11 @@ impl PrivateQueue {
                 parent.last_child.set(header);
                 last
             }
-            Some(last) => self.place_by_lineage(header, Some(last), goes_behind(last)),
+            Some(last) if goes_behind(last) => self.place_by_lineage(header, Some(last), true),
+            Some(last) => match place_among_siblings(header, last) {
+                Some(before) => before,
+                None => self.place_by_lineage(header, Some(last), false),
+            },
             None => {
                 parent.last_child.set(header);
                 // SAFETY: P2.
@@ -412,6 +422,25 @@ fn put_behind(link: &AtomicPtr<Header>, header: &Header) -> *const Header {
     header.next.store(after, Ordering::Relaxed);
     link.store(ptr::from_ref(header).cast_mut(), Ordering::Release);
     after
+}
+
+/// The sibling that `header` is to stand directly behind, or null for none, if a short walk from their parent's last listed child, which is younger, tells.
+#[inline(never)]
+fn place_among_siblings(header: &Header, last: &Header) -> Option<*const Header> {
+    let (parent, rank) = (header.lineage.parent(), header.lineage.rank());
+    let mut at = last;
+    for _ in 0..SHORT {
+        // SAFETY: P2.
+        let Some(before) = (unsafe { at.prev.get().as_ref() }) else { return Some(ptr::null()) };
+        if !ptr::eq(before.lineage.parent(), parent) {
+            return None;
+        }
+        if before.lineage.rank() < rank {
+            return Some(before);
+        }
+        at = before;
+    }
+    None
 }
 
 /// Whether the children of `parent` go before `entry`, as far as a short look can tell.

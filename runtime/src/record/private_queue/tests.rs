@@ -260,6 +260,24 @@ fn what_the_loop_or_a_waiter_takes_spawns_without_a_comparison() {
 }
 
 #[test]
+fn an_elder_sibling_near_the_youngest_is_inserted_without_a_comparison() {
+    let mut state = 7;
+    let mut random = random(&mut state);
+    let mut family = Family::new();
+    let root = family.root(1);
+    // As a layer of dependents becomes ready.
+    let mut late: Vec<_> = (0..SHORT).map(|_| family.child(root)).collect();
+    let first = family.spawn(root);
+    let mut model = BTreeMap::from([(family.path(first), first)]);
+    while !late.is_empty() {
+        let child = late.swap_remove(random(late.len()));
+        assert_eq!(costs(|| family.insert(child)), (0, 0));
+        model.insert(family.path(child), child);
+        family.check(&model);
+    }
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "too long")]
 fn an_insertion_away_from_its_siblings_compares_o_of_log_n_times() {
     for n in [1_000_usize, 10_000, 100_000] {
