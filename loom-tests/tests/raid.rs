@@ -221,8 +221,9 @@ fn a_local_request_that_is_run_at_once_is_raided() {
         let raider = raider(&list);
         job.wait_own_at_once(&job.waiter(&BLOCKING), &listed);
         pop(&job, &listed);
-        answers.note(raider.join().unwrap());
+        // While the raider may be looking.
         job.drop_own();
+        answers.note(raider.join().unwrap());
         job.check();
     });
 }
