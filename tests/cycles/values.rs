@@ -1,8 +1,11 @@
-//! Cycles through the destructor of a value that nobody gets. The end of the request calls it, so the request is not over before it returns.
+//! Cycles through the destructor of a value or an error that nobody gets. The end of the request calls it, so the request is not over before it returns.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use forebear::{CancelReason, Cycle, Request, RequestSet, State, join, scope, yield_now};
+use forebear::{
+    CancelReason, Cycle, Error, Request, RequestSet, State, WaitError, join, scope, shield, try_scope,
+    yield_now,
+};
 
 use super::support::{Flag, on_each_of, until};
 use super::{Known, WORKERS, assert_goes_round, cycle, make};
@@ -13,6 +16,12 @@ struct OnDrop(Box<dyn FnMut() + Send + Sync>);
 impl OnDrop {
     fn new(f: impl FnMut() + Send + Sync + 'static) -> OnDrop {
         OnDrop(Box::new(f))
+    }
+}
+
+impl std::fmt::Debug for OnDrop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnDrop")
     }
 }
 
@@ -49,6 +58,54 @@ fn a_cycle_through_the_value_of_a_job_is_found() {
                         OnDrop::new(move || tell.send(cycle(known.get(0).wait())).unwrap())
                     }));
                     began.wait();
+                });
+            })
+        };
+        known.set(std::slice::from_ref(&opener));
+        opener.submit();
+        told(&cycles, &["opener", "job"]);
+        opener.wait().unwrap();
+    });
+}
+
+/// An error of the user's with a destructor, which a cancel has caused.
+#[derive(Debug)]
+struct OfCancel(WaitError, #[expect(dead_code, reason = "for its destructor")] OnDrop);
+
+impl std::fmt::Display for OfCancel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("given up")
+    }
+}
+
+impl std::error::Error for OfCancel {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// A scope waits for a cancelled job, whose error is dropped, and waits for the request of the scope.
+#[test]
+fn a_cycle_through_the_error_of_a_cancelled_job_is_found() {
+    on_each_of(&WORKERS, |runtime| {
+        let (known, (tell, cycles)) = (Known::new(), channel());
+        let opener = {
+            let known = known.clone();
+            make(runtime, "opener", move || {
+                let began = Flag::new();
+                _ = try_scope(|s| {
+                    let (up, known, tell) = (began.clone(), known.clone(), tell.clone());
+                    let job = Request::builder().name("job").own_stack();
+                    drop(job.try_spawn_in(s, move || -> Result<(), Error> {
+                        up.raise();
+                        until(forebear::is_cancelled);
+                        shield(|| asleep(known.get(0)));
+                        let waits = OnDrop::new(move || tell.send(cycle(known.get(0).wait())).unwrap());
+                        Err(Error::other(OfCancel(WaitError::Cancelled, waits)))
+                    }));
+                    began.wait();
+                    s.cancel();
+                    Ok(())
                 });
             })
         };

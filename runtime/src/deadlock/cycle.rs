@@ -11,7 +11,8 @@
 //! An edge leads from the waiter's stack to the stack that its target is on, whatever else is on that stack: a lent stack is blocked as a whole.
 //!
 //! * The wait of a join for a stolen branch leads to the branch's runner.
-//! * A request whose end drops its captures, or a value that no handle takes, is on the stack of the destructor ([`crate::record::dropping`]).
+//! * A request whose end calls user code, such as the destructor of its captures or of a value that no handle takes, is on the stack of that
+//!   call ([`crate::record::dropping`]).
 //! * A scope waits for *all* its jobs, and a pool for all its members. A pool may continue when one of its members is over,
 //!   but a waiter for *its* request gets no answer before all are.
 //! * A wait that only watches lasts as long as any other, so it is an edge.

@@ -17,7 +17,8 @@ use forebear_context::error::Error;
 use forebear_context::lineage::Lineage;
 
 use crate::record::arena::{self, Arena};
-use crate::record::fiber::{self, PublishedPtr};
+use crate::record::dropping;
+use crate::record::fiber::PublishedPtr;
 use crate::record::header::{Header, HeaderPlace, VTable};
 use crate::record::no_value::NoValue;
 use crate::record::report;
@@ -385,10 +386,7 @@ pub(crate) unsafe fn drop_value_at_end(header: NonNull<Header>) {
     let h = unsafe { header.as_ref() };
     // SAFETY: W2.
     let drop = || unsafe { drop_value_contained(header) };
-    match fiber::get() {
-        Some(fiber) if h.vtable.value_needs_drop => fiber.with_value_drop(h, drop),
-        _ => drop(),
-    }
+    if h.vtable.value_needs_drop { dropping::call_in_end(h, drop) } else { drop() }
 }
 
 /// Drops the callable unrun, containing a panic of a destructor.

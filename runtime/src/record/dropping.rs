@@ -1,14 +1,15 @@
-//! What is being ended on a stack while code of the user's runs that may wait: the destructors of the captures of a request that has not started, as the
-//! stack's [queues](crate::record::drop_queue) tell; and that of a value that nobody gets, of a request that is over in all but its word ([`crate::record::value_drop`]).
+//! What is being ended on a stack while code of the user's runs that may wait. That is the destructor of the captures of a request that has not started, as the
+//! stack's [queues](crate::record::drop_queue) tell. Of a request that has started it is the destructor of a value or an error that nobody gets, and what is asked of an error
+//! ([`crate::record::end_call`]).
 //!
-//! Neither is a request on the stack any more, and what waits for one waits for the stack. So the search for cycles asks here.
+//! Such a request is not on the stack any more, and what waits for it waits for the stack. So the search for cycles asks here.
 
 use std::ptr;
 
 use crate::record::drop_queue::DropQueue;
-use crate::record::fiber::Fiber;
+use crate::record::end_call::EndCall;
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
-use crate::record::value_drop::ValueDrop;
 
 /// The queues of a stack, from the innermost.
 pub(crate) fn queues_of(fiber: &Fiber) -> impl Iterator<Item = &DropQueue<Header>> {
@@ -18,44 +19,57 @@ pub(crate) fn queues_of(fiber: &Fiber) -> impl Iterator<Item = &DropQueue<Header
 }
 
 impl Fiber {
-    /// Calls `drop`, the destructor of the value of a request that is not over before it returns. On this fiber's stack. `drop` does not unwind.
-    pub(crate) fn with_value_drop(&self, header: &Header, drop: impl FnOnce()) {
-        let below = self.request.get();
-        let entry = ValueDrop { header, below, prev: self.value_drops.get() };
-        self.value_drops.set(&raw const entry);
-        drop();
-        self.value_drops.set(entry.prev);
+    /// Calls `f`, user code that belongs to the end of a request that is not over before it returns. On this fiber's stack.
+    pub(crate) fn call_in_end<R>(&self, header: &Header, f: impl FnOnce() -> R) -> R {
+        struct Back<'a>(&'a Fiber, EndCall<Header>);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.end_calls.set(self.1.prev);
+            }
+        }
+        let prev = self.end_calls.get();
+        let back = Back(self, EndCall { header, below: self.request.get(), prev });
+        self.end_calls.set(&raw const back.1);
+        f()
     }
 
     /// From the innermost.
-    fn value_drops(&self) -> impl Iterator<Item = &ValueDrop<Header>> {
+    fn end_calls(&self) -> impl Iterator<Item = &EndCall<Header>> {
         // SAFETY: they lie in frames of the stack, which calls or stands still.
-        let at = |entry: *const ValueDrop<Header>| unsafe { entry.as_ref() };
-        std::iter::successors(at(self.value_drops.get()), move |entry| at(entry.prev))
+        let at = |call: *const EndCall<Header>| unsafe { call.as_ref() };
+        std::iter::successors(at(self.end_calls.get()), move |call| at(call.prev))
     }
 }
 
-/// Whether the request is being ended on this stack, which calls, by the destructor of its captures or its value.
+/// As [`Fiber::call_in_end`], on the stack that this is called on.
+pub(crate) fn call_in_end<R>(header: &Header, f: impl FnOnce() -> R) -> R {
+    match fiber::get() {
+        Some(fiber) => fiber.call_in_end(header, f),
+        None => f(),
+    }
+}
+
+/// Whether the request is being ended on this stack, which calls, by user code that its end calls.
 #[inline]
 pub(crate) fn is_ending_on(fiber: &Fiber, header: &Header) -> bool {
     ptr::eq(fiber.ends.get(), header)
         || queues_of(fiber).any(|queue| ptr::eq(queue.ends.get(), header))
-        || fiber.value_drops().any(|entry| ptr::eq(entry.header, header))
+        || fiber.end_calls().any(|call| ptr::eq(call.header, header))
 }
 
-/// Whether any request is being ended on this stack, which calls, by the destructor of its captures or its value.
+/// Whether any request is being ended on this stack, which calls, by user code that its end calls.
 #[inline(always)]
 pub(crate) fn ends_any(fiber: &Fiber) -> bool {
-    !fiber.ends.get().is_null() || !fiber.dropping.get().is_null() || !fiber.value_drops.get().is_null()
+    !fiber.ends.get().is_null() || !fiber.dropping.get().is_null() || !fiber.end_calls.get().is_null()
 }
 
-/// Calls `with` for each request whose captures or value are being dropped by its end on this stack, and for what was on top of the stack
+/// Calls `with` for each request that is being ended on this stack by user code that its end calls, and for what was on top of the stack
 /// then. By the stack itself, or while its wait is held: then all of them stay, with the runner's links.
 pub(crate) fn each_ended_on(fiber: &Fiber, mut with: impl FnMut(&Header, *const Header)) {
     let by_loop = (fiber.ends.get(), ptr::null());
     let by_queues = queues_of(fiber).map(|queue| (queue.ends.get(), queue.request));
-    let by_values = fiber.value_drops().map(|entry| (entry.header, entry.below));
-    for (header, below) in by_queues.chain(by_values).chain([by_loop]) {
+    let by_calls = fiber.end_calls().map(|call| (call.header, call.below));
+    for (header, below) in by_queues.chain(by_calls).chain([by_loop]) {
         // SAFETY: it is named from before its captures are dropped until that has been done.
         if let Some(h) = unsafe { header.as_ref() } {
             with(h, below);

@@ -62,6 +62,7 @@ use crate::cancel;
 use crate::record::arena;
 use crate::record::cell;
 use crate::record::children;
+use crate::record::dropping;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{DELIVERED, Header, LIMITED};
 use crate::record::no_value::NoValue;
@@ -424,18 +425,23 @@ unsafe fn notify_listeners(
 pub(crate) unsafe fn fail(header: NonNull<Header>, ending: NoValue, runner_link: bool) {
     // SAFETY: W1.
     let h = unsafe { header.as_ref() };
-    let (ending, mut of_cancel) = ending.looked_into();
-    if let Some(reason) = ending.target_cancelled() {
-        of_cancel |= cancel::ends_with(h, reason);
-    }
-    if of_cancel && h.identity().bare.load().has(MARKED) {
-        forebear_context::error::internal::drop_contained(ending);
-        // SAFETY: W1; a mark stays, so no thread will read the failure.
-        unsafe { conclude(header, CANCELLED, true, runner_link) };
-        return;
-    }
+    // User code: the error is asked for its sources, and dropped if no thread will read it. A mark stays.
+    let failure = dropping::call_in_end(h, || {
+        let (ending, mut of_cancel) = ending.looked_into();
+        if let Some(reason) = ending.target_cancelled() {
+            of_cancel |= cancel::ends_with(h, reason);
+        }
+        if of_cancel && h.identity().bare.load().has(MARKED) {
+            forebear_context::error::internal::drop_contained(ending);
+            return None;
+        }
+        Some((ending, of_cancel))
+    });
     // SAFETY: W1 by contract: the failure is the claimer's to write, and is in place when the request is concluded.
     unsafe {
+        let Some((ending, of_cancel)) = failure else {
+            return conclude(header, CANCELLED, true, runner_link);
+        };
         set_failure(h, ending);
         conclude(header, FAILED, of_cancel, runner_link);
     }
@@ -470,7 +476,7 @@ pub(crate) unsafe fn fail_unstarted(fiber: &Fiber, header: NonNull<Header>, erro
     // SAFETY: W1: the caller has claimed it, so its callable is there, to be dropped once; the runner's link goes with the end.
     unsafe {
         header.as_ref().ran_on.store(fiber.arena.get().cast_mut(), Ordering::Relaxed);
-        cell::drop_callable_contained(header);
+        fiber.call_in_end(header.as_ref(), || cell::drop_callable_contained(header));
         fail(header, NoValue::Error(Error::from(error)), true);
     }
 }
