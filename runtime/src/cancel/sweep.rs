@@ -71,11 +71,15 @@ pub(crate) unsafe fn refuse_later(headers: &[NonNull<Header>]) {
 }
 
 /// Marks a request that is about to be admitted, if it would be refused: its runtime is shut, or an ancestor was cancelled.
+#[inline(always)]
 pub(crate) fn mark_if_refused(h: &Header) -> Option<Cancel> {
-    if refused(h) {
-        return Some(mark(h));
-    }
-    is_orphaned_by_cancel(h).then(|| mark_orphan(h))
+    (refused(h) || is_orphaned_by_cancel(h)).then(|| mark_refused(h))
+}
+
+#[cold]
+#[inline(never)]
+fn mark_refused(h: &Header) -> Cancel {
+    if refused(h) { mark(h) } else { mark_orphan(h) }
 }
 
 /// Sets the mark, and says why.

@@ -18,6 +18,7 @@
 //! ([`Marked`]). Then it delivers the marks of those that have started, and only then it ends the others.
 
 use std::cell::Cell;
+use std::mem;
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::with_foreign;
@@ -136,7 +137,18 @@ impl Marked {
     }
 
     /// Delivers the marks of those that have started, and then ends the others.
+    #[inline(always)]
     pub(crate) fn carry_out(self) {
+        match self.0.is_empty() {
+            // Without memory: requests are only added. So its destructor has nothing to do.
+            true => mem::forget(self),
+            false => self.carry_out_all(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn carry_out_all(self) {
         let mut ended = Vec::new();
         for (request, answer) in &self.0 {
             match answer {

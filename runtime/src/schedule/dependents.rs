@@ -268,7 +268,9 @@ pub(crate) unsafe fn ended(listeners: &mut Listeners) {
                 refused.push(header);
             }
         });
-        refuse(&refused);
+        if !refused.is_empty() {
+            refuse(&refused);
+        }
     }
 }
 
