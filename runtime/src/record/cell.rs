@@ -381,23 +381,13 @@ pub(crate) unsafe fn drop_value_contained(header: NonNull<Header>) {
 /// # Safety
 ///
 /// W2.
-#[inline(always)]
 pub(crate) unsafe fn drop_value_at_end(header: NonNull<Header>) {
     // SAFETY: W2.
     let h = unsafe { header.as_ref() };
     if h.has_value.replace(false) && h.vtable.value_needs_drop {
         // SAFETY: W2: the value was there, and it is taken out here.
-        unsafe { drop_in_end(h, header) };
+        dropping::call_in_end(h, || contained(h, || unsafe { (h.vtable.drop_value)(header) }));
     }
-}
-
-/// # Safety
-///
-/// W2; the value is there, and is not said to be.
-#[inline(never)]
-unsafe fn drop_in_end(h: &Header, header: NonNull<Header>) {
-    // SAFETY: by contract.
-    dropping::call_in_end(h, || contained(h, || unsafe { (h.vtable.drop_value)(header) }));
 }
 
 /// Drops the callable unrun, containing a panic of a destructor.

@@ -240,7 +240,7 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
         let has_family = due.is_some_and(|due| keeps_for_family(h, due));
         let finished = h.word().try_finish(runner_link, |bits| {
             let life = fixed.unwrap_or_else(|| decide(bits));
-            if life == CANCELLED || bits.handles() == 0 {
+            if (life == CANCELLED || bits.handles() == 0) && h.has_value.get() {
                 // SAFETY: W2, as in `finish`.
                 unsafe { cell::drop_value_at_end(header) };
             }
