@@ -1,15 +1,16 @@
 //! Submissions that race with a shutdown: each has run, or is cancelled with `Shutdown`; nothing is lost, and nobody hangs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use forebear::time::{Clock, sleep};
 use forebear::{CancelReason, Outcome, Request, Runtime, WaitError, join, scope, shield, spawn, yield_now};
 
 use super::LONG;
 use super::support::order::root;
-use super::support::{Random, Watchdog, join_all, runtime, soaking};
+use super::support::{Flag, Random, Watchdog, join_all, runtime, soaking};
 
 fn rounds() -> u64 {
     if soaking() { 10_000 } else { 60 }
@@ -246,4 +247,35 @@ fn waits_from_outside_race_with_the_end_of_the_grace() {
         free.raise();
         runtime.shutdown(LONG).unwrap();
     }
+}
+
+/// A clock that drops what it is given when the runtime's timer thread asks it.
+#[derive(Clone, Debug, Default)]
+struct DropsOnTimer(Arc<Mutex<Option<Runtime>>>);
+
+impl Clock for DropsOnTimer {
+    fn now(&self) -> Instant {
+        if thread::current().name().is_some_and(|name| name.ends_with(" timer")) {
+            drop(self.0.lock().unwrap().take());
+        }
+        Instant::now()
+    }
+}
+
+/// The end waits for a request that sleeps, and the thread that wakes it is the one that dropped the handle.
+#[test]
+fn the_timer_thread_may_drop_the_last_handle() {
+    let _dog = Watchdog::new("the timer thread");
+    let clock = DropsOnTimer::default();
+    let runtime = Runtime::builder().workers(1).clock(clock.clone()).build().unwrap();
+    let given = Flag::new();
+    let go = given.clone();
+    let request = Request::builder().on(&runtime).spawn(move || {
+        go.wait();
+        sleep(Duration::from_millis(1)).unwrap();
+    });
+    *clock.0.lock().unwrap() = Some(runtime);
+    given.raise();
+    request.wait().unwrap();
+    assert!(clock.0.lock().unwrap().is_none(), "the timer thread asks the clock before it wakes anybody");
 }

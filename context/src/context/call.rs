@@ -13,7 +13,7 @@ crate::shim::thread_local! {
     static CALLS: Cell<usize> = Cell::new(0);
 }
 
-/// Calls `f` for a context that waits for it on another stack: meanwhile [`is_for_another`] is true on this thread.
+/// Calls `f` for contexts that wait for it on other stacks: meanwhile [`is_for_another`] is true on this thread.
 pub fn for_another<R>(f: impl FnOnce() -> R) -> R {
     struct Ends;
     impl Drop for Ends {

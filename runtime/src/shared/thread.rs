@@ -14,7 +14,7 @@
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
 
-use forebear_context::context::{Context, ForeignContext};
+use forebear_context::context::{Context, ForeignContext, for_another};
 use forebear_context::shim::Arc;
 
 use crate::record::arena::Arena;
@@ -147,7 +147,7 @@ pub(crate) fn outside_a_wait(end: impl FnOnce() + Send + 'static) {
         return end();
     }
     let thread = std::thread::Builder::new().name("forebear end".into()); // not modelled: it ends what nobody else touches
-    if let Err(error) = thread.spawn(end) {
+    if let Err(error) = thread.spawn(|| for_another(end)) {
         report::die(&format_args!(
             "no thread could be started for a request that must end while its thread waits: {error}"
         ));

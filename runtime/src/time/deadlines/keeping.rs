@@ -4,6 +4,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use forebear_context::context::for_another;
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::thread::{Builder, JoinHandle};
@@ -107,7 +108,8 @@ impl DeadlinesRecord {
         }
         let inner = self.clone();
         Builder::new().name(self.name.clone()).spawn(move || {
-            if catch_unwind(AssertUnwindSafe(|| inner.keep())).is_err() {
+            // A user's clock may drop the last handle of a runtime, whose end waits for those that this thread wakes.
+            if catch_unwind(AssertUnwindSafe(|| for_another(|| inner.keep()))).is_err() {
                 report::die(&"its timer has panicked");
             }
         })
