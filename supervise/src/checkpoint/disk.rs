@@ -46,16 +46,7 @@ pub(super) struct Real;
 
 impl Disk for Real {
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
-        let file = loop {
-            let file = ordinary::open(File::options().write(true).create(true).truncate(false), path)?;
-            lock(&file)?;
-            // Between the two, another writer may have renamed the file that was opened: then it is a checkpoint now.
-            if ordinary::is_at(&file, path)? {
-                break file;
-            }
-        };
-        file.set_len(0)?;
-        Ok(Box::new(Ahead { file, written: 0, sent: 0 }))
+        Ok(Box::new(Ahead::create(path)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -83,6 +74,30 @@ struct Ahead {
     written: u64,
     /// How many of them the system was asked to send.
     sent: u64,
+}
+
+impl Ahead {
+    fn create(path: &Path) -> io::Result<Ahead> {
+        let ahead = loop {
+            let file = ordinary::open(File::options().write(true).create(true).truncate(false), path)?;
+            lock(&file)?;
+            let ahead = Ahead { file, written: 0, sent: 0 };
+            // Between the two, another writer may have renamed the file that was opened: then it is a checkpoint now.
+            if ordinary::is_at(&ahead.file, path)? {
+                break ahead;
+            }
+        };
+        ahead.file.set_len(0)?;
+        Ok(ahead)
+    }
+}
+
+impl Drop for Ahead {
+    /// Gives the lock back. A child that another thread is just starting has a copy of the handle until it executes its program, so the close alone would
+    /// leave the file locked for that time.
+    fn drop(&mut self) {
+        unlock(&self.file);
+    }
 }
 
 impl Write for Ahead {
@@ -126,4 +141,31 @@ fn lock(file: &File) -> io::Result<()> {
 #[cfg(not(unix))]
 fn lock(_: &File) -> io::Result<()> {
     Ok(())
+}
+
+#[cfg(unix)]
+fn unlock(file: &File) {
+    use rustix::fs::{FlockOperation, flock};
+    // Without it the close gives the lock back.
+    let _ = flock(file, FlockOperation::Unlock);
+}
+
+#[cfg(not(unix))]
+fn unlock(_: &File) {}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_written_is_free_though_a_child_that_starts_has_its_handle() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("one");
+        let written = Ahead::create(&path).unwrap();
+        let of_the_child = written.file.try_clone().unwrap();
+        assert_eq!(Real.create(&path).err().unwrap().kind(), io::ErrorKind::WouldBlock);
+        drop(written);
+        drop(Real.create(&path).unwrap());
+        drop(of_the_child);
+    }
 }
