@@ -20,7 +20,7 @@
 //! # A thread that becomes idle
 //!
 //! A header whose end another thread brings travels to the arena of the thread that made it. While that thread does nothing, the header lies there, and with it
-//! what its parent has failed with. So a thread of [`blocking`](forebear_sync::blocking()), which may stay idle for good, gives its arenas back
+//! what its parent has failed with. So a thread of `blocking`, which may stay idle for good, gives its arenas back
 //! when its call has returned ([`give_back`]). Any other thread holds them until it next deals with a runtime, or exits.
 //!
 //! # What is left

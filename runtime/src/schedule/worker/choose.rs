@@ -3,7 +3,7 @@
 //! [`pick`](Worker::pick) compares root keys, one word each, and takes the smallest. Among equal keys the order is: ready fibers, the private
 //! queue, the worker's own shared queue, roots, the shared queues of other workers. So within one root a worker resumes fibers first, and leaves
 //! unstarted requests to idle workers. If requests of an older root are private to another worker, the pick asks that worker to publish
-//! them. With many workers a pick compares with some of them only; [`shared::looks`](crate::shared) says with which, and what a pick may miss.
+//! them. With many workers a pick compares with some of them only; [`shared::scan`](crate::shared) says with which, and what a pick may miss.
 //!
 //! Two fast paths skip the comparison if no queue has anything older. The loop takes the front of the private queue (`pop_private`), and a
 //! fiber that suspends switches to a ready one (`schedule/worker/suspend.rs`).

@@ -20,7 +20,7 @@
 //! To wait for a context of another worker, and to be woken by it, costs several lines that go from core to core, for both. Where both
 //! sides are under way, and one is only a little faster, that would be so for each item: a receiver takes one from a full channel and
 //! wakes a sender, which finds room for one, and waits again. So who would have to wait, while the other side is on another worker, as far
-//! as is known, *looks again* first, a few times, with pauses in between ([`Retries`](crate::channel::looks::Looks)): when it then finds
+//! as is known, *looks again* first, a few times, with pauses in between ([`Retries`](crate::channel::retries::Retries)): when it then finds
 //! room, or items, it is for many. It does not stand among the waiters meanwhile, and nobody is kept from anything for its sake; as soon as another stands there, it
 //! stands there, too. How often it looks goes by what came of it the last times, so where it is in vain it is done no more, but for a try.
 
