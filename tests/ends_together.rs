@@ -306,6 +306,19 @@ fn a_shielded_receiver_of_a_cancelled_waiter_gets_what_the_pool_holds_back() {
     });
 }
 
+/// Waits for a pool whose one member raises the flag and runs until it is cancelled, so that the pool holds the included requests back.
+fn holds_back<const N: usize>(began: Flag, included: [Request<()>; N]) -> Result<(), Error> {
+    let mut pool = RequestPool::<()>::new().max_active(1);
+    pool.try_add(move || {
+        began.raise();
+        until_cancelled()
+    });
+    for request in included {
+        pool.include(request);
+    }
+    Ok(pool.wait()?)
+}
+
 /// A request waits for a pool that holds two requests back, and is stopped by `stop`; the captures of the first wait for the second.
 fn a_waiter_stops(runtime: &Runtime, timeout: Option<Duration>, stop: impl Fn(&Request<()>)) {
     let (captures, place, ends) = waits_for();
@@ -318,17 +331,7 @@ fn a_waiter_stops(runtime: &Runtime, timeout: Option<Duration>, stop: impl Fn(&R
     if let Some(timeout) = timeout {
         builder = builder.timeout(timeout);
     }
-    let waiter = builder.try_spawn(move || {
-        let mut pool = RequestPool::<()>::new().max_active(1);
-        pool.try_add(move || {
-            up.raise();
-            until_cancelled()
-        });
-        for request in included {
-            pool.include(request);
-        }
-        Ok(pool.wait()?)
-    });
+    let waiter = builder.try_spawn(move || holds_back(up, included));
     began.wait();
     first.submit();
     stop(&waiter);
@@ -619,17 +622,7 @@ fn what_is_cancelled_while_a_pool_releases_ends_when_all_is_released() {
         place.set(third.clone()).unwrap();
         let (began, included) = (Flag::new(), [first.clone(), second.clone(), third.clone()]);
         let up = began.clone();
-        let waiter = Request::builder().on(runtime).try_spawn(move || {
-            let mut pool = RequestPool::<()>::new().max_active(1);
-            pool.try_add(move || {
-                up.raise();
-                until_cancelled()
-            });
-            for request in included {
-                pool.include(request);
-            }
-            Ok(pool.wait()?)
-        });
+        let waiter = Request::builder().on(runtime).try_spawn(move || holds_back(up, included));
         began.wait();
         for request in [&first, &second, &third] {
             request.submit();

@@ -1,10 +1,9 @@
 //! Cycles through the destructor of a value or an error that nobody gets. The end of the request calls it, so the request is not over before it returns.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 
 use forebear::{
-    CancelReason, Cycle, Error, Request, RequestSet, State, WaitError, join, scope, shield, try_scope,
-    yield_now,
+    CancelReason, Cycle, Error, Request, RequestSet, Scope, State, WaitError, join, scope, shield, yield_now,
 };
 
 use super::support::{Flag, on_each_of, until};
@@ -35,14 +34,12 @@ fn asleep(request: &Request<()>) {
     until(|| request.state() == State::Suspended);
 }
 
-#[track_caller]
-fn told(cycles: &Receiver<Option<Cycle>>, ring: &[&str]) {
-    assert_goes_round(&cycles.recv().unwrap().expect("the wait of the destructor is told"), ring);
-}
+/// What makes a job of a scope and drops its handle. The job raises the flag as it begins, and is to wait for the first of the known from user code that its
+/// end calls; it sends what that wait answers.
+type MakesJob = for<'scope> fn(&'scope Scope<'scope, '_>, Flag, Known, Sender<Option<Cycle>>);
 
-/// A scope waits for a job, whose value waits for the request of the scope.
-#[test]
-fn a_cycle_through_the_value_of_a_job_is_found() {
+/// A scope waits for a job, whose end waits for the request of the scope.
+fn of_a_job(make_job: MakesJob) {
     on_each_of(&WORKERS, |runtime| {
         let (known, (tell, cycles)) = (Known::new(), channel());
         let opener = {
@@ -50,21 +47,27 @@ fn a_cycle_through_the_value_of_a_job_is_found() {
             make(runtime, "opener", move || {
                 let began = Flag::new();
                 scope(|s| {
-                    let (up, known, tell) = (began.clone(), known.clone(), tell.clone());
-                    let job = Request::builder().name("job").own_stack();
-                    drop(job.spawn_in(s, move || {
-                        up.raise();
-                        asleep(known.get(0));
-                        OnDrop::new(move || tell.send(cycle(known.get(0).wait())).unwrap())
-                    }));
+                    make_job(s, began.clone(), known, tell);
                     began.wait();
                 });
             })
         };
         known.set(std::slice::from_ref(&opener));
         opener.submit();
-        told(&cycles, &["opener", "job"]);
+        let told = cycles.recv().unwrap().expect("the wait answers with the cycle");
+        assert_goes_round(&told, &["opener", "job"]);
         opener.wait().unwrap();
+    });
+}
+
+#[test]
+fn a_cycle_through_the_value_of_a_job_is_found() {
+    of_a_job(|s, began, known, tell| {
+        drop(Request::builder().name("job").own_stack().spawn_in(s, move || {
+            began.raise();
+            asleep(known.get(0));
+            OnDrop::new(move || tell.send(cycle(known.get(0).wait())).unwrap())
+        }));
     });
 }
 
@@ -84,35 +87,19 @@ impl std::error::Error for OfCancel {
     }
 }
 
-/// A scope waits for a cancelled job, whose error is dropped, and waits for the request of the scope.
 #[test]
 fn a_cycle_through_the_error_of_a_cancelled_job_is_found() {
-    on_each_of(&WORKERS, |runtime| {
-        let (known, (tell, cycles)) = (Known::new(), channel());
-        let opener = {
-            let known = known.clone();
-            make(runtime, "opener", move || {
-                let began = Flag::new();
-                _ = try_scope(|s| {
-                    let (up, known, tell) = (began.clone(), known.clone(), tell.clone());
-                    let job = Request::builder().name("job").own_stack();
-                    drop(job.try_spawn_in(s, move || -> Result<(), Error> {
-                        up.raise();
-                        until(forebear::is_cancelled);
-                        shield(|| asleep(known.get(0)));
-                        let waits = OnDrop::new(move || tell.send(cycle(known.get(0).wait())).unwrap());
-                        Err(Error::other(OfCancel(WaitError::Cancelled, waits)))
-                    }));
-                    began.wait();
-                    s.cancel();
-                    Ok(())
-                });
-            })
-        };
-        known.set(std::slice::from_ref(&opener));
-        opener.submit();
-        told(&cycles, &["opener", "job"]);
-        opener.wait().unwrap();
+    of_a_job(|s, began, known, tell| {
+        let running = began.clone();
+        drop(Request::builder().name("job").own_stack().try_spawn_in(s, move || -> Result<(), Error> {
+            began.raise();
+            until(forebear::is_cancelled);
+            shield(|| asleep(known.get(0)));
+            let waits = OnDrop::new(move || tell.send(cycle(known.get(0).wait())).unwrap());
+            Err(Error::other(OfCancel(WaitError::Cancelled, waits)))
+        }));
+        running.wait();
+        s.cancel();
     });
 }
 
@@ -150,7 +137,7 @@ fn of_a_cancelled_request(value_last: bool) {
         began.wait();
         cancelled.abort(CancelReason::Aborted);
         waiter.submit();
-        // One of the two waits closes the cycle and is told, whichever comes last.
+        // The wait that comes last closes the cycle, and answers with it.
         let both = [cycles.recv().unwrap(), cycles.recv().unwrap()];
         let told: Vec<_> = both.into_iter().flatten().collect();
         assert_eq!(told.len(), 1);

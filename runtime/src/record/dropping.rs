@@ -70,7 +70,7 @@ pub(crate) fn each_ended_on(fiber: &Fiber, mut with: impl FnMut(&Header, *const 
     let by_queues = queues_of(fiber).map(|queue| (queue.ends.get(), queue.request));
     let by_calls = fiber.end_calls().map(|call| (call.header, call.below));
     for (header, below) in by_queues.chain(by_calls).chain([by_loop]) {
-        // SAFETY: it is named from before its captures are dropped until that has been done.
+        // SAFETY: it is named from before the call until the call has returned, and is not over before.
         if let Some(h) = unsafe { header.as_ref() } {
             with(h, below);
         }
