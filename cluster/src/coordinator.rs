@@ -56,6 +56,7 @@ use self::shared::{Owner, encode};
 pub use self::watchdog::{Stall, StalledTask};
 use crate::engine::{Engine, Resource, ResourceId, StoreError, TaskId, WorkerState, WorkerStatus};
 use crate::error::{ClusterError, FetchError};
+use crate::holds::noted;
 use crate::map::Map;
 use crate::remote::{Fetch, RemoteValue};
 use crate::stored::Stored;
@@ -325,7 +326,8 @@ impl ClusterCoordinator {
     /// A resource that cannot be made on a worker fails the tasks that ask for it there, and no others. When the last clone of the token is dropped, and the tasks that
     /// were scheduled before have ended, the workers drop their parts.
     ///
-    /// An engine may limit the size of the arguments; over NATS they have at most 256 KiB. [`put`](Self::put) takes larger data, and its token is an argument.
+    /// An engine may limit the size of the arguments; over NATS they have at most 256 KiB. [`put`](Self::put) takes larger data, and its token is an argument. What tokens among the arguments name, stored values
+    /// and other resources, stays as long as this resource does.
     ///
     /// Does not suspend.
     ///
@@ -354,7 +356,8 @@ impl ClusterCoordinator {
     ) -> Result<PerWorker<R>, ClusterError> {
         let shared = self.shared();
         let name = shared.tasks.check_resource(resource)?.clone();
-        let args = encode(&args)?;
+        let (args, holds) = noted(|| encode(&args));
+        let args = args?;
         let limit = shared.link.get().map_or(usize::MAX, |link| link.resource_limit());
         if args.len() > limit {
             return Err(ClusterError::TooLarge { bytes: args.len(), limit });
@@ -363,7 +366,8 @@ impl ClusterCoordinator {
             return Err(ClusterError::Closed);
         }
         let id = ResourceId(shared.resources.fetch_add(1, Ordering::AcqRel) + 1);
-        let owner: Arc<dyn Any + Send + Sync> = Arc::new(Owner { shared: Arc::downgrade(shared), id });
+        let owner: Arc<dyn Any + Send + Sync> =
+            Arc::new(Owner { shared: Arc::downgrade(shared), id, _holds: holds });
         let spec = Resource { job: shared.job, id, name, args };
         shared.tell(|link| link.make(spec));
         Ok(PerWorker { job: shared.job, id, owner: Some(owner), of: PhantomData })

@@ -38,6 +38,7 @@ mod dispatch;
 mod encoded;
 pub mod engine;
 mod error;
+mod holds;
 mod in_process;
 #[cfg(target_os = "linux")]
 mod local;

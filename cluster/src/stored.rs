@@ -13,6 +13,7 @@ use crate::coordinator::board::Unheld;
 use crate::ctx::TaskCtx;
 use crate::engine::ObjectId;
 use crate::error::FetchError;
+use crate::holds::note;
 use crate::remote::Fetch;
 
 /// A value in the engine's store. A token of a few bytes: an argument of tasks, also of many.
@@ -123,6 +124,7 @@ impl<T> fmt::Debug for Stored<T> {
 
 impl<T> Serialize for Stored<T> {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        note(|| Some(self.kept.clone()?));
         (self.object, self.bytes).serialize(to)
     }
 }

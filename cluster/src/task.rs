@@ -16,6 +16,7 @@ use crate::ctx::TaskCtx;
 use crate::encoded::encoded;
 use crate::engine::ResourceId;
 use crate::error::{ClusterError, FailureKind};
+use crate::holds::note;
 
 /// A function that a worker can run: a name, and the types of its arguments and of its result.
 ///
@@ -139,6 +140,16 @@ impl<A, R> fmt::Debug for ResourceFn<A, R> {
 /// assert_eq!(rows?, [0, 1, 2, 3]);
 /// # Ok::<(), ClusterError>(())
 /// ```
+///
+/// The coordinator has no part, so there is nothing to iterate over:
+///
+/// ```compile_fail
+/// use forebear_cluster::PerWorker;
+///
+/// fn sum(table: PerWorker<Vec<u32>>) -> u32 {
+///     table.into_iter().sum() // `PerWorker<Vec<u32>>` is not an iterator
+/// }
+/// ```
 pub struct PerWorker<R> {
     pub(crate) job: u64,
     pub(crate) id: ResourceId,
@@ -161,6 +172,7 @@ impl<R> fmt::Debug for PerWorker<R> {
 
 impl<R> Serialize for PerWorker<R> {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        note(|| self.owner.clone());
         (self.job, self.id).serialize(to)
     }
 }

@@ -250,6 +250,17 @@ fn r23_workers_are_started_one_after_the_other() {
 }
 
 #[test]
+fn r66_a_clone_of_an_engine_that_runs_is_refused() {
+    let engine = engine(1);
+    let first = start(engine.clone()).start().unwrap();
+    let second = start(engine.clone()).start();
+    assert!(matches!(second, Err(ClusterError::Start { .. })), "{second:?}");
+    drop(first);
+    let again = start(engine).start().unwrap();
+    assert_ne!(again.schedule(&PID, ()).unwrap().fetch().unwrap(), process::id());
+}
+
+#[test]
 fn a_worker_that_dies_is_started_again() {
     let (_dir, begun, gate) = files();
     let cluster = start(engine(1)).start().unwrap();

@@ -20,6 +20,7 @@ use super::journal::{self, Journal, Wanted};
 use crate::encoded::encoded;
 use crate::engine::{Answer, Envelope, Event, Link, ObjectId, ResourceId, StoreError, TaskId, WorkerState};
 use crate::error::{ClusterError, FetchError};
+use crate::holds::Hold;
 use crate::remote::{RemoteState, RemoteValue, Slot};
 use crate::stored::Kept;
 use crate::task::{TaskFn, Tasks};
@@ -269,6 +270,8 @@ impl Shared {
 pub(super) struct Owner {
     pub(super) shared: Weak<Shared>,
     pub(super) id: ResourceId,
+    /// What its arguments name, dropped after it: a worker that comes makes it of these.
+    pub(super) _holds: Vec<Hold>,
 }
 
 impl Drop for Owner {

@@ -404,6 +404,20 @@ pub(crate) fn r62_results_that_nobody_has_fetched_are_kept_for_the_next_coordina
     assert_eq!(next.cluster.schedule_with(&key(2), &ADD, (2, 1)).unwrap().fetch().unwrap(), 3);
 }
 
+pub(crate) fn r67_the_periods_are_counted_anew_when_a_task_has_ended<B: Bed>() {
+    let (send, stalls) = std::sync::mpsc::channel();
+    let hook = move |stall: &Stall| _ = send.send(stall.periods);
+    let field = field_with::<B>(2, |builder| builder.watchdog(Duration::from_millis(5), hook));
+    let _held = field.cluster.schedule(&GATE, field.at("held")).unwrap();
+    field.desk.await_lines("started held", 1);
+    let reaches = |holds: &dyn Fn(u32) -> bool| until(|| stalls.try_iter().any(holds));
+    for _ in 0..3 {
+        reaches(&|periods| periods > 3);
+        field.cluster.schedule(&NOTHING, ()).unwrap().fetch().unwrap();
+        reaches(&|periods| periods == 1);
+    }
+}
+
 pub(crate) fn r67_workers_say_what_they_do_also_if_their_tasks_are_stuck<B: Bed>() {
     let field = field::<B>(2);
     let stuck = field.cluster.schedule(&STUCK, field.at("a")).unwrap();

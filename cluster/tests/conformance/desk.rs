@@ -203,6 +203,20 @@ pub(crate) const COUNT_GATED: TaskFn<(Desk, String, PerWorker<Counter>), Counted
         Ok((ctx.worker_index(), counter.index, counter.count.fetch_add(1, Ordering::Relaxed) + 1))
     });
 
+/// Some bytes, and more of them in the store.
+type Tables = (Vec<u8>, Stored<Vec<u8>>);
+
+/// All of them.
+pub(crate) const TABLE: ResourceFn<Tables, Vec<u8>> =
+    ResourceFn::new("table", |ctx, (bytes, more)| Ok([bytes, more.get(ctx)?.to_vec()].concat()));
+
+/// Their sum.
+pub(crate) const TOTAL: ResourceFn<PerWorker<Vec<u8>>, u64> =
+    ResourceFn::new("total", |ctx, table| Ok(sum_of(&ctx.local(&table)?)));
+
+pub(crate) const KNOWN_TOTAL: TaskFn<PerWorker<u64>, u64> =
+    TaskFn::new("known total", |ctx, total| Ok(*ctx.local(&total)?));
+
 /// A result that is too large for a message, beyond a thousand.
 pub(crate) const BYTES: TaskFn<u32, Vec<u8>> = TaskFn::new("bytes", |_, n| Ok(bytes(n)));
 
@@ -210,7 +224,7 @@ pub(crate) fn bytes(n: u32) -> Vec<u8> {
     (0..n * 1_000).map(|n| (n % 251) as u8).collect()
 }
 
-fn sum_of(bytes: &[u8]) -> u64 {
+pub(crate) fn sum_of(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(*byte)).sum()
 }
 
@@ -281,6 +295,9 @@ pub(crate) fn all_tasks() -> Tasks {
         COUNT,
         COUNT_TWO,
         COUNT_GATED,
+        TABLE,
+        TOTAL,
+        KNOWN_TOTAL,
         BYTES,
         SUM,
         NUMBER,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebear::{Request, spawn, time::sleep};
-use forebear_cluster::{ClusterError, FetchError, TaskFn};
+use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, TaskFn};
 
 use crate::bed::{Bed, failure_of, field, field_with, text_of};
 use crate::desk::{ADD, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING};
@@ -166,6 +166,59 @@ pub(crate) fn r11_an_error_is_raised_when_the_rest_is_cancelled_and_nothing_runs
     assert!(lingers.fetch().is_err());
     field.cluster.schedule(&NOTHING, ()).unwrap().fetch().unwrap();
     assert_eq!(field.desk.count("late"), logged, "what was cancelled never runs");
+}
+
+/// The same by each of the three calls: none hears of the error while something runs.
+pub(crate) fn r11_each_call_raises_an_error_when_nothing_runs<B: Bed>() {
+    type Call = fn(&ClusterCoordinator) -> Result<(), ClusterError>;
+    let calls: [Call; 3] = [
+        |cluster| cluster.schedule(&NOTHING, ()).map(drop),
+        ClusterCoordinator::join,
+        |cluster| {
+            while !cluster.done()? {
+                sleep(Duration::from_millis(1))?;
+            }
+            Ok(())
+        },
+    ];
+    let field = field::<B>(2);
+    for (gate, call) in ["schedule", "join", "done"].into_iter().zip(calls) {
+        field.cluster.schedule(&LINGER, field.at(gate)).unwrap();
+        field.desk.await_lines(&format!("started {gate}"), 1);
+        field.cluster.schedule(&FAIL, gate.into()).unwrap();
+        field.desk.await_lines(&format!("cancelled {gate}"), 1);
+        let (cluster, desk) = (field.cluster.clone(), field.desk.clone());
+        let raised = spawn(move || (call(&cluster), desk.count(&format!("ended {gate}"))));
+        // It has had the time to be wrong.
+        assert!(!field.cluster.done().unwrap());
+        assert!(!field.cluster.join_timeout(Duration::from_millis(20)).unwrap());
+        field.desk.open(gate);
+        let (answer, ended) = raised.take().unwrap();
+        assert_eq!((text_of(&failure_of(answer)), ended), (gate.to_owned(), 1));
+        // Once, and by one of them.
+        field.cluster.join().unwrap();
+        assert!(field.cluster.done().unwrap());
+    }
+}
+
+/// One worker takes one task after the other: the engine hears of a failure before that worker can have the next one.
+pub(crate) fn r11_what_waits_behind_a_failure_never_begins<B: Bed>() {
+    let field = field::<B>(1);
+    for round in ["a", "b", "c"] {
+        let first = field.cluster.schedule(&GATE, field.at(round)).unwrap();
+        field.desk.await_lines(&format!("started {round}"), 1);
+        field.cluster.schedule(&FAIL, format!("first of {round}")).unwrap();
+        let behind = [(); 3].map(|()| field.cluster.schedule(&LOG, field.at("behind")).unwrap());
+        let second = field.cluster.schedule(&FAIL, "second".into()).unwrap();
+        field.desk.open(round);
+        assert_eq!(text_of(&failure_of(field.cluster.join())), format!("first of {round}"));
+        // What had ended before has its result.
+        first.fetch().unwrap();
+        assert!(behind.iter().all(|value| matches!(value.fetch(), Err(FetchError::Dropped))));
+        assert!(matches!(second.fetch(), Err(FetchError::Dropped)));
+        field.cluster.schedule(&NOTHING, ()).unwrap().fetch().unwrap();
+        assert_eq!(field.desk.count("behind"), 0);
+    }
 }
 
 pub(crate) fn r12_a_cancellation_does_not_mask_its_cause<B: Bed>() {

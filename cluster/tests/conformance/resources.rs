@@ -3,7 +3,9 @@
 use forebear_cluster::{FailureKind, FetchError};
 
 use crate::bed::{Bed, failure_of, field};
-use crate::desk::{BROKEN, COUNT, COUNT_GATED, COUNT_TWO, COUNTER, NOTHING};
+use crate::desk::{
+    BROKEN, COUNT, COUNT_GATED, COUNT_TWO, COUNTER, KNOWN_TOTAL, NOTHING, TABLE, TOTAL, bytes, sum_of,
+};
 
 pub(crate) fn r34_each_task_gets_the_part_of_its_worker<B: Bed>() {
     let field = field::<B>(2);
@@ -40,6 +42,28 @@ pub(crate) fn r36_several_resources_in_one_call_keep_their_state<B: Bed>() {
         let value = field.cluster.schedule(&COUNT_TWO, (a.clone(), b.clone())).unwrap();
         assert_eq!(value.fetch().unwrap(), (n, n + 1));
     }
+}
+
+/// What is there already is an argument of the function that makes the resource: by itself, or by its token. It stays as long as the resource does, since a worker that comes later makes the resource
+/// of it, too.
+pub(crate) fn r38_a_resource_is_made_of_what_is_there_already<B: Bed>() {
+    let field = field::<B>(1);
+    let (table, large): (Vec<u8>, _) = ((0..100).collect(), bytes(1_000));
+    let sum = sum_of(&table) + sum_of(&large);
+    let stored = field.cluster.put(&large).unwrap();
+    let made = field.cluster.per_worker(&TABLE, (table, stored)).unwrap();
+    // A resource that is made of another one holds that.
+    let total = field.cluster.per_worker(&TOTAL, made).unwrap();
+    let check = || {
+        let known = field.cluster.schedule(&KNOWN_TOTAL, total.clone()).unwrap().fetch().unwrap();
+        assert_eq!(known, sum);
+        field.cluster.join().unwrap();
+    };
+    check();
+    check();
+    field.kill("worker-0");
+    field.add("worker-0");
+    check();
 }
 
 pub(crate) fn r42_a_resource_is_made_once_on_each_worker<B: Bed>() {

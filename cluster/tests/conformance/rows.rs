@@ -37,6 +37,8 @@ macro_rules! conform {
                     r09_done_does_not_wait_and_raises
                     r10_the_first_error_is_raised_once_by_schedule_join_or_done
                     r11_an_error_is_raised_when_the_rest_is_cancelled_and_nothing_runs
+                    r11_each_call_raises_an_error_when_nothing_runs
+                    r11_what_waits_behind_a_failure_never_begins
                     r12_a_cancellation_does_not_mask_its_cause
                     r13_a_schedule_that_raises_schedules_nothing
                     r14_of_several_errors_one_is_raised
@@ -65,6 +67,7 @@ macro_rules! conform {
                     r34_each_task_gets_the_part_of_its_worker
                     r35_two_resources_of_one_function_are_independent
                     r36_several_resources_in_one_call_keep_their_state
+                    r38_a_resource_is_made_of_what_is_there_already
                     r42_a_resource_is_made_once_on_each_worker
                     r43_a_resource_that_failed_fails_the_tasks_that_ask_for_it
                     r44_a_resource_that_failed_and_is_not_used_does_no_harm
@@ -78,6 +81,7 @@ macro_rules! conform {
                     r51_a_worker_that_dies_while_it_makes_a_resource_makes_all_anew
                     r52_all_tasks_end_however_workers_die
                     r53_an_error_comes_out_while_a_worker_recovers
+                    r54_a_task_waits_for_a_worker_as_long_as_it_has_time
                     r55_a_worker_that_comes_back_is_another_incarnation
                     r56_the_death_of_a_worker_is_no_error_and_a_task_s_error_is_not_retried
                     r63_the_state_of_each_worker_is_known
@@ -105,6 +109,7 @@ macro_rules! conform {
                     a_map_of_each_yields_failures_and_goes_on
                     r62_results_that_nobody_has_fetched_are_kept_for_the_next_coordinator
                     r67_a_watchdog_reports_while_no_task_ends
+                    r67_the_periods_are_counted_anew_when_a_task_has_ended
                     r67_workers_say_what_they_do_also_if_their_tasks_are_stuck
                     a_panic_is_a_failure_with_its_text
                     a_task_that_is_cancelled_by_hand_is_no_error

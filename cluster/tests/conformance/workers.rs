@@ -1,7 +1,9 @@
 //! Rows 48 to 68: workers that die, come back, join and leave.
 
+use std::time::Duration;
+
 use forebear_cluster::engine::WorkerState;
-use forebear_cluster::{FetchError, RemoteState};
+use forebear_cluster::{FailureKind, FetchError, RemoteState, TaskOptions};
 
 use crate::bed::{Bed, failure_of, field, text_of};
 use crate::desk::{ADD, COUNT, COUNTER, FAIL, GATE, GATED_COUNTER, LOG};
@@ -114,6 +116,22 @@ pub(crate) fn r53_an_error_comes_out_while_a_worker_recovers<B: Bed>() {
     field.desk.open("counter");
     field.await_state("worker-0", WorkerState::Ready);
     field.cluster.schedule(&COUNT, counter).unwrap().fetch().unwrap();
+}
+
+pub(crate) fn r54_a_task_waits_for_a_worker_as_long_as_it_has_time<B: Bed>() {
+    let field = field::<B>(1);
+    field.kill("worker-0");
+    let waits = field.cluster.schedule(&ADD, (1, 2)).unwrap();
+    let late = TaskOptions::new().timeout(Duration::ZERO).raise(false);
+    let late = field.cluster.schedule_with(&late, &LOG, field.at("late")).unwrap();
+    assert!(!field.cluster.done().unwrap());
+    field.add("worker-0");
+    assert_eq!(waits.fetch().unwrap(), 3);
+    assert!(
+        matches!(late.fetch(), Err(FetchError::Task(failure)) if *failure.kind() == FailureKind::TimedOut)
+    );
+    field.cluster.join().unwrap();
+    assert_eq!(field.desk.count("late"), 0);
 }
 
 pub(crate) fn r55_a_worker_that_comes_back_is_another_incarnation<B: Bed>() {

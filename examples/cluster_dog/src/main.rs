@@ -76,7 +76,7 @@ fn main() -> ExitCode {
 /// Runs tasks for a coordinator on another machine.
 fn work(options: &Options) -> anyhow::Result<()> {
     #[cfg(feature = "nats")]
-    if let Some(settings) = options.remote_worker() {
+    if let Some(settings) = options.remote_worker()? {
         return Ok(forebear_cluster_nats::worker::run(settings, known())?);
     }
     bail!("a worker needs --nats{}", options.without_nats())
@@ -84,7 +84,7 @@ fn work(options: &Options) -> anyhow::Result<()> {
 
 fn start(options: &Options) -> anyhow::Result<ClusterCoordinator> {
     #[cfg(feature = "nats")]
-    if let Some(engine) = options.engine() {
+    if let Some(engine) = options.engine()? {
         return Ok(ClusterCoordinator::builder(engine).tasks(known()).start()?);
     }
     if options.nats.is_some() {

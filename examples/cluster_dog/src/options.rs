@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+#[cfg(feature = "nats")]
+use anyhow::Context;
 use clap::Parser;
 
 /// Smooth a picture at two scales on a cluster, and write the difference.
@@ -59,40 +61,44 @@ impl Options {
 
 #[cfg(feature = "nats")]
 impl Options {
-    fn token(&self) -> Option<String> {
-        let text = std::fs::read_to_string(self.token_file.as_ref()?);
-        // Without it the server refuses the connection, and says so.
-        Some(text.unwrap_or_default().trim().to_owned())
+    fn token(&self) -> anyhow::Result<Option<String>> {
+        let Some(file) = &self.token_file else { return Ok(None) };
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("the token cannot be read from {}", file.display()))?;
+        Ok(Some(text.trim().to_owned()))
     }
 
     /// The engine of the coordinator.
-    pub(crate) fn engine(&self) -> Option<forebear_cluster_nats::Nats> {
-        let mut engine =
-            forebear_cluster_nats::Nats::new(self.nats.as_ref()?, &self.job).workers(self.workers);
+    pub(crate) fn engine(&self) -> anyhow::Result<Option<forebear_cluster_nats::Nats>> {
+        let Some(url) = &self.nats else { return Ok(None) };
+        let mut engine = forebear_cluster_nats::Nats::new(url, &self.job).workers(self.workers);
         if let Some(file) = &self.credentials {
             engine = engine.credentials(file);
         }
-        if let Some(token) = self.token() {
+        if let Some(token) = self.token()? {
             engine = engine.token(&token);
         }
         if let Some(file) = &self.authority {
             engine = engine.tls(file);
         }
-        Some(engine)
+        Ok(Some(engine))
     }
 
     /// A worker of a coordinator elsewhere.
-    pub(crate) fn remote_worker(&self) -> Option<forebear_cluster_nats::worker::WorkerOptions> {
-        let mut worker = forebear_cluster_nats::worker::WorkerOptions::new(self.nats.as_ref()?, &self.job);
+    pub(crate) fn remote_worker(
+        &self,
+    ) -> anyhow::Result<Option<forebear_cluster_nats::worker::WorkerOptions>> {
+        let Some(url) = &self.nats else { return Ok(None) };
+        let mut worker = forebear_cluster_nats::worker::WorkerOptions::new(url, &self.job);
         if let Some(file) = &self.credentials {
             worker = worker.credentials(file);
         }
-        if let Some(token) = self.token() {
+        if let Some(token) = self.token()? {
             worker = worker.token(&token);
         }
         if let Some(file) = &self.authority {
             worker = worker.tls(file);
         }
-        Some(worker)
+        Ok(Some(worker))
     }
 }

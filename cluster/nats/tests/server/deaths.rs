@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebear::time::sleep;
 use forebear_cluster::engine::WorkerState;
-use forebear_cluster::{ClusterError, FailureKind, FetchError, TaskOptions};
+use forebear_cluster::{ClusterError, FailureKind, FetchError, RemoteState, TaskOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::process::Process;
@@ -102,6 +102,43 @@ fn r23_workers_are_started_one_after_the_other() {
         let engine = engine(&shared_url(), &job(), LONG).workers(3).start_delay(each, most);
         let cluster = start(engine).min_workers(workers).start().unwrap();
         assert_eq!(cluster.workers().len(), workers);
+    }
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn r66_a_clone_of_an_engine_that_runs_is_refused() {
+    let engine = engine(&shared_url(), &job(), LONG).workers(1);
+    let cluster = start(engine.clone()).start().unwrap();
+    let second = start(engine).start();
+    assert!(
+        matches!(second, Err(ClusterError::Start { message, .. }) if message.contains("a clone of this engine"))
+    );
+    assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
+}
+
+/// One that the coordinator has started, and one from elsewhere, as `systemctl stop` asks it.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn sigterm_has_a_worker_end_what_it_has_and_leave() {
+    for elsewhere in [false, true] {
+        let (job, (_dir, begun, gate)) = (job(), files());
+        let cluster = start(engine(&shared_url(), &job, LONG).workers(usize::from(!elsewhere)));
+        let cluster = cluster.min_workers(0).start().unwrap();
+        let name = if elsewhere { "lone" } else { "worker-0" };
+        let _lone = elsewhere.then(|| Process::worker(&shared_url(), &job, name));
+        let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+        let pid = pid_in(&begun);
+        let later = cluster.schedule(&ADD, (1, 2)).unwrap();
+        kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::TERM).unwrap();
+        until(|| state(&cluster, name) == Some(WorkerState::Draining));
+        fs::write(gate, "").unwrap();
+        assert_eq!(value.fetch().unwrap(), (pid, 1));
+        until(|| state(&cluster, name) == Some(WorkerState::Gone));
+        until(|| is_dead(pid));
+        // It has taken nothing more, and nobody has started it again.
+        assert!(matches!(later.state(), RemoteState::Queued), "{later:?}");
+        assert_eq!(cluster.metrics().returned, 0);
     }
 }
 

@@ -15,6 +15,7 @@ mod dying;
 mod job;
 mod losses;
 mod messages;
+mod order;
 mod strangers;
 #[path = "../support/mod.rs"]
 mod support;
@@ -54,7 +55,7 @@ const LENGTH: TaskFn<PerWorker<Vec<u8>>, usize> =
     TaskFn::new("length", |ctx, table| Ok(ctx.local(&table)?.len()));
 
 fn known() -> Tasks {
-    tasks![ADD, LOG, GATE, STUCK, REVERSE, TABLE, LENGTH, EXIT]
+    tasks![ADD, LOG, GATE, STUCK, REVERSE, TABLE, LENGTH, EXIT, order::FAIL, order::TELL]
 }
 
 /// What the workers run that the coordinator starts: this program, with this test alone.
