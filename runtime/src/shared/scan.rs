@@ -142,8 +142,9 @@ impl Shared {
         if workers.len() > MEMBERS {
             return best.min(self.best_of_groups(index, turns, mine));
         }
-        for other in workers.iter() {
-            if other.index != index {
+        // By place: the field `index` lies beside what its worker writes all the time.
+        for (place, other) in workers.iter().enumerate() {
+            if place != index {
                 best = best.min(other.post.shared_queue.key());
                 if other.post.private.load(Ordering::Relaxed) < mine {
                     other.post.attention.raise(HUNGRY);
