@@ -10,6 +10,9 @@
 //! | `list` | the worker's thread; others read it under the raid's guard ([`crate::state::raid`]) |
 //! | `limit_alarm` | under the lock of its shard ([`crate::time::deadlines`]) |
 //! | all others | the worker's thread alone (V1) |
+//!
+//! What other workers read with each pick lies in `post`, whose cache lines hold nothing else. `index` does not: it lies beside the front of `list`, which
+//! the worker writes with each request. A pick that reads it fetches that line from the other core (decision 0120).
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
