@@ -32,14 +32,14 @@ mod shim {
     pub(crate) use forebear_context::shim::{Mutex, MutexGuard, atomic};
 }
 
-#[path = "../cell/mod.rs"]
+#[path = "../support/cell/mod.rs"]
 mod cell;
 mod coordinator;
 #[path = "../../../cluster/src/dispatch.rs"]
 #[allow(dead_code, reason = "a part of it is called here")]
 mod dispatch;
 mod engine;
-#[path = "../party/mod.rs"]
+#[path = "../support/party/mod.rs"]
 mod party;
 
 mod error {

@@ -1,4 +1,4 @@
-//! What a child finds of what the process has once. How it gets on with runtimes is tested by `tests/death/fork.rs`.
+//! What a child finds of what the process has once. How it gets on with runtimes is tested by `tests/process/death/fork.rs`.
 
 use std::alloc::{Layout, alloc};
 use std::any::Any;

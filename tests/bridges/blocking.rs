@@ -1,0 +1,213 @@
+//! `blocking`: calls that block their thread, made outside of the workers.
+#![cfg(feature = "blocking")]
+
+#[path = "../support/cancelling.rs"]
+mod cancelling;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::sync::mpsc;
+use std::thread;
+
+use cancelling::{asleep, ends_cancelled};
+use forebear::{CancelReason, Cancelled, Request, Runtime, WaitError, blocking, no_suspend, yield_now};
+use support::order::root;
+use support::{Count, Flag, fitting, in_both_worlds, on_each, on_each_of, until};
+
+#[test]
+fn the_call_is_made_outside_of_any_request() {
+    in_both_worlds(|| {
+        let here = thread::current().id();
+        let seen = blocking(move || (thread::current().id() == here, Request::current().is_none()));
+        assert_eq!(seen, Ok((false, true)));
+    });
+}
+
+#[test]
+fn the_worker_goes_on_meanwhile() {
+    on_each_of(&[1], |runtime| {
+        let (go, gone) = mpsc::channel::<u32>();
+        let request = root(runtime).name("reads").spawn(move || blocking(move || gone.recv().unwrap()));
+        asleep(&request);
+        let text = runtime.dump().to_string();
+        assert!(text.contains("reads") && text.contains("a blocking call"), "{text}");
+        root(runtime).spawn(move || go.send(7).unwrap()).take().unwrap();
+        assert_eq!(request.take().unwrap(), Ok(7));
+    });
+}
+
+#[test]
+fn ten_thousand_calls() {
+    on_each(|runtime| {
+        let many = fitting(10_000) / 5;
+        let all: Vec<_> =
+            (0..many).map(|n| root(runtime).spawn(move || blocking(move || n).unwrap())).collect();
+        assert_eq!(
+            all.into_iter().map(|request| request.take().unwrap()).sum::<usize>(),
+            many * (many - 1) / 2
+        );
+    });
+}
+
+#[test]
+fn ten_thousand_calls_at_once() {
+    on_each_of(&[2], |runtime| {
+        let many = fitting(10_000);
+        let all: Vec<_> =
+            (0..many).map(|n| root(runtime).spawn(move || blocking(move || n).unwrap())).collect();
+        assert_eq!(
+            all.into_iter().map(|request| request.take().unwrap()).sum::<usize>(),
+            many * (many - 1) / 2
+        );
+    });
+}
+
+#[test]
+fn a_panic_of_the_call_is_the_callers() {
+    on_each(|runtime| {
+        for _ in 0..20 {
+            let request = root(runtime).spawn(|| blocking(|| -> u32 { panic!("in the call") }));
+            let Err(WaitError::Failed(failure)) = request.take() else { panic!() };
+            assert!(failure.is_panic() && format!("{failure:#}").contains("in the call"), "{failure:#}");
+        }
+        assert_eq!(root(runtime).spawn(|| blocking(|| 1)).take().unwrap(), Ok(1));
+    });
+}
+
+#[test]
+fn a_cancelled_caller_goes_on_and_the_call_runs_on() {
+    on_each(|runtime| {
+        let (go, gone) = mpsc::channel::<()>();
+        let dropped = Count::new();
+        let probe = dropped.probe();
+        let request = root(runtime).spawn(move || {
+            let came = blocking(move || {
+                gone.recv().unwrap();
+                probe
+            });
+            assert_eq!(came.map(drop), Err(Cancelled::new()));
+        });
+        asleep(&request);
+        request.abort(CancelReason::Asked);
+        ends_cancelled(&request);
+        assert_eq!(dropped.get(), 0);
+        go.send(()).unwrap();
+        until(|| dropped.get() == 1);
+    });
+}
+
+#[test]
+fn a_call_that_panics_for_nobody_harms_nobody() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("a value that nobody wants");
+        }
+    }
+    on_each(|runtime| {
+        for drops in [false, true] {
+            let (go, gone) = mpsc::channel::<()>();
+            let done = Flag::new();
+            let up = done.clone();
+            let request = root(runtime).spawn(move || {
+                let _ = blocking(move || {
+                    gone.recv().unwrap();
+                    up.raise();
+                    assert!(drops, "for nobody");
+                    Bomb
+                })
+                .map(std::mem::forget);
+            });
+            asleep(&request);
+            request.abort(CancelReason::Asked);
+            ends_cancelled(&request);
+            go.send(()).unwrap();
+            done.wait();
+        }
+        assert_eq!(root(runtime).spawn(|| blocking(|| 1)).take().unwrap(), Ok(1));
+    });
+}
+
+#[test]
+fn a_cancelled_request_makes_no_call() {
+    on_each(|runtime| {
+        let (calls, started) = (Count::new(), Flag::new());
+        let (counted, up) = (calls.clone(), started.clone());
+        let request = root(runtime).spawn(move || {
+            up.raise();
+            while yield_now().is_ok() {}
+            let _ = blocking(move || counted.up());
+        });
+        started.wait();
+        request.abort(CancelReason::Asked);
+        ends_cancelled(&request);
+        assert_eq!(calls.get(), 0);
+    });
+}
+
+#[test]
+fn it_is_refused_by_name_where_it_must_not_suspend() {
+    on_each(|runtime| {
+        let calls = Count::new();
+        let counted = calls.clone();
+        let request = root(runtime).spawn(move || no_suspend("a region", || blocking(move || counted.up())));
+        let Err(WaitError::Failed(failure)) = request.take() else { panic!() };
+        assert!(format!("{failure:#}").contains("a region"), "{failure:#}");
+        assert_eq!(calls.get(), 0);
+    });
+}
+
+#[test]
+fn files_and_child_processes_are_read_by_a_blocking_call() {
+    on_each_of(&[1], |runtime| {
+        let request = root(runtime).try_build(|| {
+            let listed = blocking(|| std::process::Command::new("echo").arg("made").output())??;
+            let text = blocking(|| std::fs::read_to_string("Cargo.toml"))??;
+            Ok((String::from_utf8(listed.stdout)?, text.contains("forebear")))
+        });
+        assert_eq!(request.take().unwrap(), ("made\n".to_owned(), true));
+    });
+}
+
+/// The drop of the last handle waits for the requests of the runtime, and the caller is one of them.
+#[test]
+fn a_call_may_drop_the_last_handle_of_the_callers_runtime() {
+    for workers in [1, 2] {
+        let runtime = Runtime::builder().workers(workers).build().unwrap();
+        let last = runtime.clone();
+        let (go, gone) = mpsc::channel::<()>();
+        let request = runtime.spawn(move || {
+            blocking(move || {
+                gone.recv().unwrap();
+                drop(last);
+                7
+            })
+        });
+        drop(runtime);
+        go.send(()).unwrap();
+        assert_eq!(request.take().unwrap(), Ok(7));
+    }
+}
+
+#[test]
+fn an_idle_blocking_thread_keeps_no_error_of_a_runtime_that_is_over() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let dropped = Count::new();
+    let (probe, within) = (dropped.probe(), runtime.clone());
+    let child = blocking(move || {
+        let (give, given) = mpsc::channel();
+        let parent = within.enter(|| {
+            Request::try_new(move || -> Result<(), forebear::Error> {
+                give.send(Request::new(|| ())).unwrap();
+                std::panic::panic_any(probe)
+            })
+        });
+        assert!(matches!(parent.take(), Err(WaitError::Failed(_))));
+        given.recv().unwrap()
+    })
+    .unwrap();
+    drop(runtime);
+    assert_eq!(dropped.get(), 0, "the child has a parent, which failed with it");
+    drop(child);
+    dropped.wait_for(1);
+}

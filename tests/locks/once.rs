@@ -1,0 +1,485 @@
+//! `Once`, `OnceLock` and `LazyLock`: what is made once, by whom, and what the others are told.
+
+#[path = "../support/cancelling.rs"]
+mod cancelling;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use cancelling::{asleep, ends_cancelled, on_each_clocked};
+use forebear::sync::{LazyLock, Mutex, Once, OnceLock};
+use forebear::{
+    Cancellation, Cancelled, Priority, Request, TimeoutError, WaitError, no_suspend, spawn, yield_now,
+};
+use support::order::{BY_URGENCY, Gate, on_one, open_beside_a_normal_one, root, wait_by_urgency};
+use support::{Count, Flag, Joined, in_both_worlds, inside_each, on_each, until};
+
+// ---- once ----------------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn it_is_done_once_and_seen_by_all() {
+    on_each(|runtime| {
+        for _ in 0..20 {
+            let shared = Arc::new((Once::new(), Count::new(), OnceLock::new()));
+            let come = || {
+                let shared = shared.clone();
+                move || {
+                    shared.0.call_once(|| {
+                        let _ = yield_now();
+                        shared.1.up();
+                    });
+                    assert!(shared.0.is_completed());
+                    assert!(shared.1.get() >= 1);
+                    *shared.2.get_or_init(|| {
+                        let _ = yield_now();
+                        shared.1.get() + shared.1.up()
+                    })
+                }
+            };
+            let requests: Vec<_> = (0..6).map(|_| root(runtime).spawn(come())).collect();
+            let threads: Vec<_> = (0..3).map(|_| thread::spawn(come())).collect();
+            for request in &requests {
+                assert_eq!(request.wait().copied().unwrap(), 2);
+            }
+            for thread in threads {
+                assert_eq!(thread.joined().unwrap(), 2);
+            }
+        }
+    });
+}
+
+#[test]
+fn nobody_goes_on_before_it_is_done() {
+    on_each(|runtime| {
+        let once = Arc::new(Once::new());
+        let (begun, free, done) = (Flag::new(), Flag::new(), Count::new());
+        let runner = {
+            let (once, begun, free, done) = (once.clone(), begun.clone(), free.clone(), done.clone());
+            root(runtime).spawn(move || {
+                once.call_once(|| {
+                    begun.raise();
+                    free.wait();
+                    done.up();
+                });
+            })
+        };
+        begun.wait();
+        let others: Vec<_> = (0..4)
+            .map(|_| {
+                let (once, done) = (once.clone(), done.clone());
+                let other = root(runtime).spawn(move || {
+                    once.call_once(|| unreachable!("it is done once"));
+                    done.get()
+                });
+                asleep(&other);
+                other
+            })
+            .collect();
+        assert!(!once.is_completed());
+        free.raise();
+        runner.wait().unwrap();
+        others.iter().for_each(|other| assert_eq!(other.wait().copied().unwrap(), 1));
+    });
+}
+
+#[test]
+fn a_panic_goes_to_whoever_does_it_and_the_next_one_tries() {
+    on_each(|runtime| {
+        let once = Arc::new(Once::new());
+        let tried = Count::new();
+        let attempts: Vec<_> = (0..5)
+            .map(|_| {
+                let (once, tried) = (once.clone(), tried.clone());
+                root(runtime).spawn(move || {
+                    once.call_once(|| {
+                        let before = tried.up();
+                        let _ = yield_now();
+                        assert!(before >= 2, "the first two fail");
+                    });
+                })
+            })
+            .collect();
+        let failed = attempts.iter().filter(|attempt| attempt.wait().is_err()).count();
+        assert_eq!((failed, tried.get()), (2, 3));
+        assert!(once.is_completed());
+    });
+}
+
+#[test]
+fn a_cancelled_request_does_it_all_the_same() {
+    on_each(|runtime| {
+        let shared = Arc::new((Once::new(), OnceLock::new()));
+        let theirs = shared.clone();
+        let request = runtime.spawn(move || {
+            Request::current().unwrap().cancel();
+            theirs.0.call_once(|| ());
+            theirs.1.get_or_init(|| 7);
+            assert_eq!(theirs.1.wait().err(), Some(Cancelled::new()), "this is a cancellation point");
+            assert_eq!(theirs.0.wait_timeout(Duration::MAX), Err(TimeoutError::Cancelled));
+        });
+        ends_cancelled(&request);
+        assert!(shared.0.is_completed());
+        assert_eq!(shared.1.get(), Some(&7));
+    });
+}
+
+#[test]
+fn who_waits_for_another_to_make_it_stays_when_it_is_cancelled() {
+    on_each(|runtime| {
+        let cell = Arc::new(OnceLock::new());
+        let (begun, free) = (Flag::new(), Flag::new());
+        let maker = {
+            let (cell, begun, free) = (cell.clone(), begun.clone(), free.clone());
+            root(runtime).spawn(move || {
+                *cell.get_or_init(|| {
+                    begun.raise();
+                    free.wait();
+                    1
+                })
+            })
+        };
+        begun.wait();
+        let theirs = cell.clone();
+        let waiter = root(runtime).spawn(move || *theirs.get_or_init(|| 2));
+        let theirs = cell.clone();
+        let leaver = root(runtime).spawn(move || theirs.wait().copied());
+        asleep(&waiter);
+        asleep(&leaver);
+        waiter.cancel();
+        assert_eq!(leaver.cancel(), Cancellation::Marked);
+        ends_cancelled(&leaver);
+        assert!(!waiter.is_done());
+        free.raise();
+        assert_eq!(maker.wait().copied().unwrap(), 1);
+        ends_cancelled(&waiter);
+    });
+}
+
+// ---- waiting for it without doing it -------------------------------------------------------------------------------------------
+
+#[test]
+fn who_only_waits_is_told_when_somebody_has_done_it() {
+    on_each(|runtime| {
+        let shared = Arc::new((Once::new(), OnceLock::new()));
+        let waiter = || {
+            let shared = shared.clone();
+            move || {
+                shared.0.wait().unwrap();
+                *shared.1.wait().unwrap()
+            }
+        };
+        let requests: Vec<_> = (0..3).map(|_| root(runtime).spawn(waiter())).collect();
+        let thread = thread::spawn(waiter());
+        requests.iter().for_each(asleep);
+        // Attempts that fail change nothing for them.
+        assert!(catch_unwind(AssertUnwindSafe(|| shared.0.call_once(|| panic!("in vain")))).is_err());
+        assert_eq!(shared.1.get_or_try_init(|| Err("in vain")), Err("in vain"));
+        shared.0.call_once(|| ());
+        shared.1.set(5).unwrap();
+        requests.iter().for_each(|request| assert_eq!(request.wait().copied().unwrap(), 5));
+        assert_eq!(thread.joined().unwrap(), 5);
+    });
+}
+
+#[test]
+fn a_wait_times_out_when_its_time_has_come_and_not_before() {
+    on_each_clocked(|runtime, clock| {
+        let shared = Arc::new((Once::new(), OnceLock::<u32>::new()));
+        let (first, second) = (shared.clone(), shared.clone());
+        let waiters = [
+            root(runtime).spawn(move || first.0.wait_timeout(Duration::from_secs(1))),
+            root(runtime).spawn(move || second.1.wait_timeout(Duration::from_secs(1)).map(|_| ())),
+        ];
+        waiters.iter().for_each(asleep);
+        clock.advance(Duration::from_millis(600));
+        // An attempt in between does not make it longer.
+        assert!(catch_unwind(AssertUnwindSafe(|| shared.0.call_once(|| panic!("in vain")))).is_err());
+        clock.advance(Duration::from_millis(399));
+        for _ in 0..20 {
+            runtime.run(|| yield_now().unwrap());
+        }
+        assert!(waiters.iter().all(|waiter| !waiter.is_done()));
+        clock.advance(Duration::from_millis(1));
+        for waiter in &waiters {
+            assert_eq!(waiter.wait().copied().unwrap(), Err(TimeoutError::TimedOut));
+        }
+        // They have left no trace.
+        shared.0.call_once(|| ());
+        assert_eq!(shared.1.wait_timeout(Duration::ZERO).err(), Some(TimeoutError::TimedOut));
+        assert_eq!(*shared.1.get_or_init(|| 1), 1);
+        assert_eq!(shared.1.wait_timeout(Duration::ZERO), Ok(&1));
+    });
+}
+
+// ---- order, urgency, cycles ---------------------------------------------------------------------------------------------------
+
+#[test]
+fn the_most_urgent_go_on_first() {
+    on_one(|runtime, log| {
+        let once = Arc::new(Once::new());
+        let theirs = once.clone();
+        let waiters = wait_by_urgency(runtime, &log, move || theirs.wait().unwrap());
+        once.call_once(|| ());
+        waiters.iter().for_each(|waiter| waiter.wait().copied().unwrap());
+        log.check(&BY_URGENCY);
+    });
+}
+
+/// Whoever makes a value is as urgent as whoever waits for it, and so is what it waits for.
+#[test]
+fn urgency_goes_through_a_value_to_whoever_makes_it() {
+    on_one(|runtime, log| {
+        let cell = Arc::new(OnceLock::new());
+        let gate = Gate::new(runtime);
+        let begun = Flag::new();
+        let maker = {
+            let (cell, log, begun, gate) = (cell.clone(), log.clone(), begun.clone(), gate.request.clone());
+            root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                cell.get_or_init(|| {
+                    begun.raise();
+                    gate.wait().unwrap();
+                    log.note("made");
+                });
+            })
+        };
+        begun.wait();
+        let near = Flag::new();
+        let waiter = {
+            let (cell, log, near) = (cell.clone(), log.clone(), near.clone());
+            root(runtime).priority(Priority::URGENT).spawn(move || {
+                near.raise();
+                cell.get_or_init(|| ());
+                log.note("urgent");
+            })
+        };
+        near.wait();
+        open_beside_a_normal_one(runtime, &log, gate, &[&maker, &waiter]);
+        log.check(&["made", "urgent", "normal"]);
+    });
+}
+
+#[test]
+fn a_maker_that_comes_back_is_a_cycle_and_named() {
+    inside_each(|| {
+        let once = Arc::new(Once::new());
+        let theirs = once.clone();
+        let request = Request::builder().name("maker").own_stack().spawn(move || {
+            theirs.call_once(|| theirs.call_once(|| ()));
+        });
+        let Err(WaitError::Failed(failure)) = request.wait() else { panic!("it is told") };
+        let text = failure.panic_message().unwrap();
+        for part in ["deadlock", "`maker`", "Once", "tests/locks/once.rs"] {
+            assert!(text.contains(part), "{text}");
+        }
+        // It was not done, so the next one does it.
+        assert!(!once.is_completed());
+        once.call_once(|| ());
+    });
+}
+
+/// A thread that no runtime knows has no context of its own.
+#[test]
+fn a_maker_that_comes_back_is_a_cycle_and_named_on_a_thread_that_no_runtime_knows() {
+    let once = Arc::new(Once::new());
+    let theirs = once.clone();
+    let thread = std::thread::spawn(move || {
+        let told = catch_unwind(AssertUnwindSafe(|| theirs.call_once(|| theirs.call_once(|| ()))));
+        let text = *told.unwrap_err().downcast::<String>().unwrap();
+        for part in ["deadlock", "Once", "tests/locks/once.rs"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!theirs.is_completed());
+        theirs.call_once(|| assert!(!theirs.is_completed()));
+        theirs.call_once(|| unreachable!("it is done"));
+    });
+    thread.join().unwrap();
+    assert!(once.is_completed());
+}
+
+#[test]
+fn a_cycle_through_a_maker_and_a_request_is_named() {
+    inside_each(|| {
+        let cell = Arc::new(OnceLock::new());
+        let theirs = cell.clone();
+        let maker = Request::builder().name("maker").own_stack().spawn(move || {
+            let again = theirs.clone();
+            theirs
+                .get_or_try_init(move || {
+                    let child = Request::builder().name("child").own_stack().spawn(move || {
+                        again.get_or_init(|| ());
+                    });
+                    child.wait().copied()
+                })
+                .copied()
+        });
+        let Err(error) = maker.wait().unwrap() else { panic!("somebody is told") };
+        let text = format!("{error:#}");
+        assert!(text.contains("`child`") && text.contains("maker"), "{text}");
+    });
+}
+
+#[test]
+fn a_region_that_must_not_suspend_refuses_a_wait_by_name_and_only_that() {
+    on_each(|runtime| {
+        let once = Arc::new(Once::new());
+        no_suspend("a region", || once.call_once(|| ()));
+        let (begun, free) = (Flag::new(), Flag::new());
+        let cell = Arc::new(OnceLock::new());
+        let maker = {
+            let (cell, begun, free) = (cell.clone(), begun.clone(), free.clone());
+            root(runtime).spawn(move || {
+                cell.get_or_init(|| {
+                    begun.raise();
+                    free.wait();
+                });
+            })
+        };
+        begun.wait();
+        let theirs = cell.clone();
+        let request = root(runtime).spawn(move || {
+            no_suspend("a region", || _ = theirs.get_or_init(|| ()));
+        });
+        let Err(WaitError::Failed(failure)) = request.wait() else { panic!("it has to wait") };
+        let text = failure.panic_message().unwrap();
+        assert!(text.contains("a region") && text.contains("Once"), "{text}");
+        free.raise();
+        maker.wait().unwrap();
+    });
+}
+
+// ---- values --------------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_cell_is_got_set_made_and_taken() {
+    static CELL: OnceLock<i32> = OnceLock::new();
+    assert!(CELL.get().is_none());
+    thread::spawn(|| assert_eq!(*CELL.get_or_init(|| 92), 92)).joined().unwrap();
+    assert_eq!(*CELL.get_or_init(|| panic!("it is made")), 92);
+    assert_eq!((CELL.get(), CELL.set(1)), (Some(&92), Err(1)));
+
+    let mut cell = OnceLock::new();
+    assert!(cell.get_mut().is_none() && cell.take().is_none());
+    cell.set(90).unwrap();
+    *cell.get_mut().unwrap() += 2;
+    assert_eq!(cell.clone().into_inner(), Some(92));
+    assert_eq!((cell.take(), cell.get()), (Some(92), None));
+    cell.set(1).unwrap();
+    assert_eq!(cell, OnceLock::from(1));
+    assert_ne!(cell, OnceLock::from(2));
+    assert_ne!(cell, OnceLock::new());
+    assert_eq!(OnceLock::<i32>::new().clone(), OnceLock::default());
+    assert_eq!(
+        (format!("{cell:?}"), format!("{:?}", OnceLock::<()>::new())),
+        ("OnceLock(1)".into(), "OnceLock(<none>)".into())
+    );
+}
+
+#[test]
+fn a_value_is_dropped_once_by_whoever_has_the_cell_last() {
+    let drops = Count::new();
+    let cell = OnceLock::new();
+    let probe = drops.probe();
+    thread::spawn(move || {
+        cell.get_or_init(|| probe);
+        drop(cell);
+    })
+    .joined()
+    .unwrap();
+    assert_eq!(drops.get(), 1);
+    drop(OnceLock::<String>::new());
+    // What it borrows may go before it.
+    let cell = OnceLock::new();
+    {
+        let short = String::new();
+        assert!(cell.set(&short).is_ok());
+    }
+}
+
+#[test]
+fn who_fails_leaves_no_value() {
+    in_both_worlds(|| {
+        let cell = OnceLock::<String>::new();
+        let told = catch_unwind(AssertUnwindSafe(|| cell.get_or_try_init(|| -> Result<_, ()> { panic!() })));
+        assert!(told.is_err() && cell.get().is_none());
+        assert_eq!(cell.get_or_try_init(|| Err(1)), Err(1));
+        assert_eq!(cell.get_or_try_init(|| Ok::<_, ()>("made".to_owned())).unwrap(), "made");
+        assert_eq!(cell.get().unwrap(), "made");
+    });
+}
+
+#[test]
+fn readers_see_the_whole_of_what_one_of_several_has_set() {
+    on_each(|runtime| {
+        let cell = Arc::new(OnceLock::<String>::new());
+        let readers: Vec<_> = (0..4)
+            .map(|_| {
+                let cell = cell.clone();
+                root(runtime).spawn(move || {
+                    until(|| cell.get().is_some());
+                    cell.get().cloned()
+                })
+            })
+            .collect();
+        let writers = [(); 3].map(|()| {
+            let cell = cell.clone();
+            thread::spawn(move || cell.set("whole".to_owned()).is_ok())
+        });
+        let set = writers.map(|writer| writer.joined().unwrap());
+        assert_eq!(set.iter().filter(|set| **set).count(), 1);
+        for reader in readers {
+            assert_eq!(reader.take().unwrap().as_deref(), Some("whole"));
+        }
+    });
+}
+
+#[test]
+fn a_lazy_value_is_made_when_it_is_first_wanted() {
+    static MADE: LazyLock<Count> = LazyLock::new(Count::new);
+    static LAZY: LazyLock<usize> = LazyLock::new(|| MADE.up() + 92);
+    assert!(LazyLock::get(&LAZY).is_none());
+    assert_eq!(format!("{LAZY:?}"), "LazyLock(<not made>)");
+    thread::spawn(|| assert_eq!(*LAZY, 92)).joined().unwrap();
+    assert_eq!((*LAZY, MADE.get(), LazyLock::get(&LAZY)), (92, 1, Some(&92)));
+    assert_eq!(spawn(|| *LAZY).wait().copied().unwrap(), 92);
+
+    let lazy: LazyLock<Mutex<u8>> = LazyLock::default();
+    *lazy.lock() += 1;
+    assert_eq!(*lazy.lock(), 1);
+    // It borrows what it is made of.
+    let text = "abc".to_owned();
+    let mut lazy = LazyLock::new(|| text.clone());
+    LazyLock::force_mut(&mut lazy).clear();
+    lazy.push('d');
+    assert_eq!(*LazyLock::force(&lazy), "d");
+}
+
+#[test]
+fn a_lazy_value_that_could_not_be_made_panics_each_time() {
+    in_both_worlds(|| {
+        let tries = Cell::new(0);
+        let mut lazy = LazyLock::new(|| -> String {
+            tries.set(tries.get() + 1);
+            panic!("the message of the maker")
+        });
+        for expected in ["the message of the maker", "has panicked before", "has panicked before"] {
+            let told = catch_unwind(AssertUnwindSafe(|| lazy.len())).unwrap_err();
+            assert!(told.downcast_ref::<&str>().unwrap().contains(expected));
+        }
+        let told = catch_unwind(AssertUnwindSafe(|| LazyLock::force_mut(&mut lazy).len())).unwrap_err();
+        assert!(told.downcast_ref::<&str>().unwrap().contains("has panicked before"));
+        assert_eq!(tries.get(), 1);
+    });
+}
+
+#[test]
+fn they_are_shared_if_what_they_hold_may_be() {
+    fn shared<T: Send + Sync>() {}
+    shared::<OnceLock<String>>();
+    shared::<LazyLock<String>>();
+    shared::<Once>();
+}
