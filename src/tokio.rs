@@ -22,8 +22,10 @@ use crate::{Cancelled, no_suspend};
 ///
 /// # Panics
 ///
-/// With the panic of the future. If a poll of the future waits by forebear's means itself: tokio wants its runtime to be left in the order in
-/// which it was entered, so such a poll is a region that must not suspend. In a `no_suspend` region, if it would have to wait.
+/// - With the panic of the future.
+/// - If a poll of the future waits by a call of forebear. tokio requires that its runtime is left in the reverse order
+///   of entry, so a poll is a region that must not suspend.
+/// - In a `no_suspend` region, if it would have to wait.
 ///
 /// ```
 /// use std::time::Duration;
