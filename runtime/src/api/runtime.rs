@@ -4,7 +4,6 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use forebear_context::shim::Arc;
-use forebear_context::shim::atomic::Ordering;
 use forebear_pool::Engine;
 
 mod build;
@@ -195,21 +194,21 @@ impl Runtime {
             direct: outside,
             started: outside,
             live_stacks: shared.slab.live(),
-            over_bound: shared.over_bound.load(Ordering::Relaxed),
-            shut_down: shared.shut_down.load(Ordering::Relaxed),
-            left_behind: shared.left_behind.load(Ordering::Relaxed),
+            over_bound: shared.totals.over_bound(),
+            shut_down: shared.totals.shut_down(),
+            left_behind: shared.totals.left_behind(),
             armed: shared.deadlines.armed(),
             published: 0,
             steals: 0,
             sleeps: 0,
         };
         for worker in shared.workers() {
-            let direct = worker.direct.get();
-            metrics.direct += direct;
-            metrics.started += direct + worker.started.get();
-            metrics.published += worker.published.get();
-            metrics.steals += worker.steals.get();
-            metrics.sleeps += worker.sleeps.get();
+            let totals = worker.totals();
+            metrics.direct += totals.direct;
+            metrics.started += totals.direct + totals.started;
+            metrics.published += totals.published;
+            metrics.steals += totals.steals;
+            metrics.sleeps += totals.sleeps;
         }
         metrics
     }

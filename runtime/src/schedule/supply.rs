@@ -11,7 +11,7 @@
 //!
 //! # The race
 //!
-//! *Two workers that leave at once.* `alive` is lowered by an exchange before the mailbox is abandoned. A worker that cannot abandon its mailbox raises it again and
+//! *Two workers that leave at once.* `Departure::leave_unless_last` lowers the count of workers by an exchange before the mailbox is abandoned. A worker that cannot abandon its mailbox raises it again and
 //! stays. In between another worker may take itself for the last, close the injector, and leave. Then all requests are over, and the
 //! messages that are left concern none that goes on.
 
@@ -19,7 +19,6 @@ use std::ptr;
 use std::time::Duration;
 
 use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::atomic::Ordering;
 use forebear_pool::{Signals, Supply};
 
 use crate::cancel;
@@ -36,7 +35,7 @@ impl Shared {
     /// The workers' threads are gone.
     pub(crate) unsafe fn close(&self) {
         self.visits.await_none();
-        self.over.store(true, Ordering::Release);
+        self.departure.set_over();
         self.deadlines.close();
         for worker in self.workers() {
             // What was left for a worker that had gone: all its requests are over.
@@ -111,29 +110,22 @@ impl Supply for Shared {
         if !self.workers()[worker].is_drained() {
             return false;
         }
-        if self.alive.load(Ordering::Acquire) > 1 {
-            // Others are left. The last of all closes the roots; a worker that is not the last may go, since whatever
-            // is pinned to it is done.
-            let mut alive = self.alive.load(Ordering::Acquire);
-            while alive > 1 {
-                match self.alive.compare_exchange(alive, alive - 1, Ordering::AcqRel, Ordering::Acquire) {
-                    // Nobody can go on to what is left behind here but by the messages.
-                    Ok(_) if !self.workers()[worker].arena().owner_mailbox.abandon() => {
-                        // If the last has gone meanwhile, all is over, and nothing can come of them.
-                        self.alive.fetch_add(1, Ordering::AcqRel);
-                        return false;
-                    }
-                    Ok(_) => return true,
-                    Err(now) => alive = now,
-                }
+        // A worker that is not the last may leave: whatever was pinned to it has ended. The last one closes the injector.
+        if self.departure.leave_unless_last() {
+            // Other threads reach what is left of this worker by its messages only.
+            if self.workers()[worker].arena().owner_mailbox.abandon() {
+                return true;
             }
+            // If the last worker has left meanwhile, all requests are over, and the messages concern none of them.
+            self.departure.stay();
+            return false;
         }
-        // What a foreign thread runs may make more, and cancels are left with those who are here.
+        // A request that a foreign thread runs may make more, and a cancel of it sends messages to the workers that are left.
         if self.ending.has_foreign() {
             return false;
         }
         if self.injector.close_if_empty() {
-            self.over.store(true, Ordering::Release);
+            self.departure.set_over();
             return true;
         }
         false

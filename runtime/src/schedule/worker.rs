@@ -111,15 +111,15 @@ pub(crate) struct Worker {
     /// A copy of `post.private`.
     private: Cell<u64>,
     /// Requests that ran on a waiter's stack.
-    pub direct: Counter,
+    direct: Counter,
     /// Requests that the loop started.
-    pub started: Counter,
+    started: Counter,
     /// Requests and arms that were put in the shared queue.
-    pub published: Counter,
+    published: Counter,
     /// How often it took from another worker's shared queue.
-    pub steals: Counter,
+    steals: Counter,
     /// How often it found nothing to do and was about to sleep.
-    pub sleeps: Counter,
+    sleeps: Counter,
     patience: Patience,
     quiet: Quiet,
     /// Since when this worker has slept with a tick and watched for private work of others (`schedule/worker/raids.rs`).
@@ -130,11 +130,11 @@ pub(crate) struct Worker {
     /// A scope, and how many of its jobs have ended and are not yet subtracted from its count.
     jobs: Cell<(*const ScopeCore, i64)>,
     /// How many arbitrary choices this worker has made; the number varies the next one.
-    pub turns: Cell<u64>,
+    turns: Cell<u64>,
     /// When this worker last read the clock, for waits that begin on it ([`crate::time::coarse`]).
     tick: Cell<u64>,
     /// The driver of a worker that has no thread of its own.
-    pub driver: Option<Box<Driver>>,
+    driver: Option<Box<Driver>>,
 }
 
 // SAFETY: V1: other threads touch only those parts of the record that are made for it, and read the counters, which are atomic.
@@ -148,6 +148,51 @@ impl Deref for Worker {
     #[inline(always)]
     fn deref(&self) -> &WorkerRecord {
         &self.record
+    }
+}
+
+/// What a worker has counted.
+pub(crate) struct WorkerTotals {
+    /// Requests that ran on a waiter's stack.
+    pub direct: u64,
+    /// Requests that the loop started.
+    pub started: u64,
+    /// Requests and arms that were put in the shared queue.
+    pub published: u64,
+    /// How often it took from another worker's shared queue.
+    pub steals: u64,
+    /// How often it found nothing to do and was about to sleep.
+    pub sleeps: u64,
+}
+
+/// What other modules touch of the fields.
+impl Worker {
+    /// Counts a request that runs on a waiter's stack.
+    #[inline(always)]
+    pub(crate) fn count_direct(&self) {
+        self.direct.count();
+    }
+
+    /// What it has counted, as any thread sees it.
+    pub(crate) fn totals(&self) -> WorkerTotals {
+        WorkerTotals {
+            direct: self.direct.get(),
+            started: self.started.get(),
+            published: self.published.get(),
+            steals: self.steals.get(),
+            sleeps: self.sleeps.get(),
+        }
+    }
+
+    /// The number of the next arbitrary choice.
+    pub(crate) fn next_turn(&self) -> u64 {
+        self.turns.replace(self.turns.get() + 1)
+    }
+
+    /// The driver of a worker that has no thread of its own.
+    #[inline(always)]
+    pub(crate) fn driven_by(&self) -> Option<&Driver> {
+        self.driver.as_deref()
     }
 }
 

@@ -174,7 +174,7 @@ impl<'a> Chain<'a> {
             crate::state::visits::tests::after_the_push();
             worker.shared().wake(worker.index);
         }
-        if key < worker.post.running.load(Ordering::Relaxed) {
+        if key < worker.post.running_key() {
             worker.post.attention.raise(OLDER);
         }
     }

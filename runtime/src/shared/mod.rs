@@ -1,7 +1,17 @@
 //! The record of one runtime: what its workers, its foreign threads and its handles share.
 //!
 //! It outlives everything that points at it: handles of the runtime, threads, and arenas that still have headers each
-//! hold a count. The stacks go earlier: when the last handle has gone and the threads are joined.
+//! hold a count. The stacks are unmapped earlier: when the last handle is dropped and the threads are joined.
+//!
+//! # Who may touch what
+//!
+//! | field | by whom |
+//! |---|---|
+//! | `record` | all layers, as a [`RuntimeRecord`] |
+//! | `name`, `at_a_time`, `default_class`, `default_need`, `foreign_direct`, `late_end`, `driven`, `calls` | any thread reads them; they do not change |
+//! | `workers`, `handle` | written once, before any other thread knows the runtime; read through methods |
+//! | `born`, `groups` | the modules of this folder |
+//! | all others | any thread, by the methods of the field's type, which say what they order |
 
 use std::any::Any;
 use std::ops::Deref;
@@ -11,13 +21,13 @@ use std::sync::{OnceLock, Weak};
 use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
-use forebear_context::shim::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use forebear_pool::Signals;
 
 use crate::record::arena::{Arena, Depot};
 use crate::record::header::Header;
 use crate::record::hooks::Hooks;
 use crate::record::runtime::{Counts, RuntimeRecord};
+use crate::shared::counts::{Departure, Totals, UnwindWaits, Watchers};
 use crate::shared::deadlines::Deadlines;
 use crate::shared::driven::{Driven, Seat};
 use crate::shared::ending::Ending;
@@ -33,6 +43,7 @@ use crate::state::attention::OLDER;
 use crate::state::shared_queue::{Injector, Pushed};
 use crate::state::visits::Visits;
 
+pub(crate) mod counts;
 pub(crate) mod deadlines;
 pub(crate) mod driven;
 pub(crate) mod ending;
@@ -57,11 +68,11 @@ pub(crate) struct Shared {
     pub name: String,
     pub injector: Injector<Header>,
     /// The words that the workers' shared queues share, if there are many.
-    pub groups: Groups,
+    groups: Groups,
     pub deadlines: Deadlines,
     pub ending: Ending,
     /// Which process made it; see [crate::shared::generation].
-    pub born: Generation,
+    born: Generation,
     pub slab: Slab,
     pub survey: Survey,
     /// Threads that wake a worker from outside.
@@ -71,12 +82,10 @@ pub(crate) struct Shared {
     workers: OnceLock<Workers>,
     /// There are no worker threads: other threads drive its workers, which are seats then.
     pub driven: Option<Driven>,
-    /// Workers whose loop has not ended.
-    pub alive: AtomicUsize,
-    /// Workers that sleep with a tick, and look after what others keep private (`schedule/worker/raids.rs`).
-    pub watching: AtomicUsize,
-    /// No worker will look again.
-    pub over: AtomicBool,
+    pub departure: Departure,
+    pub watchers: Watchers,
+    pub unwind_waits: UnwindWaits,
+    pub totals: Totals,
     /// How many workers can run at a time.
     pub at_a_time: usize,
     pub default_class: Class,
@@ -85,20 +94,10 @@ pub(crate) struct Shared {
     /// Whether foreign threads run unstarted requests they wait for themselves.
     pub foreign_direct: bool,
     pub late_end: LateEnd,
-    /// Included requests that pools have admitted over their bounds.
-    pub over_bound: AtomicU64,
-    /// Requests that had started and not ended when it was shut down.
-    pub shut_down: AtomicUsize,
-    /// Stacks that were abandoned.
-    pub left_behind: AtomicUsize,
-    /// Whether it has been said what a wait in an unwind may do.
-    pub warned_of_unwind: AtomicBool,
-    /// How many workers block in a destructor that a panic runs; see `schedule/worker/unwinding.rs`.
-    pub blocked_unwinding: AtomicUsize,
     /// How its workers answer a dump, and what its last handle does if the end takes long. Given by `api/runtime/build.rs`.
     pub calls: Calls,
     /// The handle that users hold, so that the current runtime can be asked for.
-    pub handle: OnceLock<Weak<dyn Any + Send + Sync>>,
+    handle: OnceLock<Weak<dyn Any + Send + Sync>>,
 }
 
 /// What a runtime is made with.
@@ -156,19 +155,15 @@ impl Shared {
             futures: Futures::default(),
             workers: OnceLock::new(),
             driven: settings.driven,
-            alive: AtomicUsize::new(settings.workers),
-            watching: AtomicUsize::new(0),
-            over: AtomicBool::new(false),
+            departure: Departure::new(settings.workers),
+            watchers: Watchers::default(),
+            unwind_waits: UnwindWaits::default(),
+            totals: Totals::default(),
             at_a_time: settings.workers.min(settings.cores),
             default_class: settings.default_class,
             default_need: settings.default_need,
             foreign_direct: settings.foreign_direct,
             late_end: settings.late_end,
-            over_bound: AtomicU64::new(0),
-            shut_down: AtomicUsize::new(0),
-            left_behind: AtomicUsize::new(0),
-            warned_of_unwind: AtomicBool::new(false),
-            blocked_unwinding: AtomicUsize::new(0),
             calls: settings.calls,
             handle: OnceLock::new(),
         })
@@ -177,6 +172,16 @@ impl Shared {
     /// It has these workers. Once, before any other thread knows it.
     pub(crate) fn set_workers(&self, workers: Workers) {
         let _ = self.workers.set(workers);
+    }
+
+    /// Users hold this handle. Once, before any other thread knows the runtime.
+    pub(crate) fn set_handle(&self, handle: Weak<dyn Any + Send + Sync>) {
+        let _ = self.handle.set(handle);
+    }
+
+    /// The handle that users hold; none if the last one was dropped.
+    pub(crate) fn handle(&self) -> Option<std::sync::Arc<dyn Any + Send + Sync>> {
+        self.handle.get().and_then(Weak::upgrade)
     }
 
     /// All workers.
@@ -205,9 +210,9 @@ impl Shared {
         self.worker_records().iter_from(index).skip(1)
     }
 
-    /// Whether no worker will look again.
+    /// Whether no worker will poll again.
     pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Acquire)
+        self.departure.is_over()
     }
 
     /// Gives away an entry that a thread has not begun which leaves this runtime without workers. Its request may have another entry, which may be on its
@@ -260,7 +265,7 @@ impl Shared {
     fn raise_older(&self, key: u64) {
         let mut youngest: Option<(u64, &WorkerRecord)> = None;
         for worker in self.worker_records().iter() {
-            let running = worker.post.running.load(Ordering::Relaxed);
+            let running = worker.post.running_key();
             if running == NO_KEY {
                 // It looks for work, and will find this.
                 return;
@@ -278,14 +283,14 @@ impl Shared {
     pub(crate) fn end_driven(&self) -> bool {
         let closed = self.injector.close_if_empty();
         if closed {
-            self.over.store(true, Ordering::Release);
+            self.departure.set_over();
         }
         closed
     }
 
     /// So many stacks of this runtime are abandoned: they and this record stay for ever.
     pub(crate) fn keep_stacks(&self, count: usize) {
-        if self.left_behind.fetch_add(count, Ordering::Relaxed) == 0 {
+        if self.totals.count_left_behind(count) {
             std::mem::forget(self.arc());
         }
     }
@@ -301,11 +306,7 @@ impl Shared {
 
     /// Whether something has not ended that was submitted: a snapshot.
     pub(crate) fn has_work(&self) -> bool {
-        // What a worker runs it takes down after it has told how many coroutines are in use.
-        let busy = |worker: &WorkerRecord| {
-            let running = worker.post.running.load(Ordering::Acquire) != NO_KEY;
-            running || worker.post.busy.load(Ordering::Relaxed) > 1 || !worker.post.mailbox.is_empty()
-        };
+        let busy = |worker: &WorkerRecord| worker.post.is_busy();
         self.ending.has_foreign() || self.has_unstarted() || self.worker_records().iter().any(busy)
     }
 
@@ -316,7 +317,7 @@ impl Shared {
         let shown = |worker: &WorkerRecord| {
             worker.post.shared_queue.any(unstarted)
                 || worker.post.held.any(unstarted)
-                || worker.post.private.load(Ordering::Relaxed) != NO_KEY
+                || worker.post.private_key() != NO_KEY
         };
         self.injector.any(unstarted) || self.worker_records().iter().any(shown)
     }

@@ -42,9 +42,9 @@ pub(crate) enum Raised {
 pub(crate) struct Post {
     pub attention: Attention,
     /// The root key of what it runs; [`NO_KEY`] when it looks for work.
-    pub running: AtomicU64,
-    /// The root key of the best it keeps private. May be older than the truth by one look.
-    pub private: AtomicU64,
+    running: AtomicU64,
+    /// The root key of the best it keeps private. May be one scan late.
+    private: AtomicU64,
     pub mailbox: Mailbox<Coroutine>,
     pub shared_queue: SharedQueue<Header>,
     /// What it has taken and leaves unstarted for a while ([`crate::schedule::worker`]). Others may take it.
@@ -54,13 +54,54 @@ pub(crate) struct Post {
     /// All coroutines of this worker (K5).
     coroutines: Mutex<CoroutineList>,
     /// How many of them were in use when the worker last found nothing to do.
-    pub busy: AtomicUsize,
+    busy: AtomicUsize,
     /// What dumps ask.
     pub asked: Asked<DumpAnswer>,
     /// Where the worker's thread says which fiber it is on, while there is the thread.
     here: Mutex<Option<CurrentSlot>>,
     /// The raids on its private queue.
     pub raids: RaidGuard<Header>,
+}
+
+/// Hints, which the worker alone writes.
+impl Post {
+    /// The root key of what the worker runs; [`NO_KEY`] when it searches for work.
+    #[inline(always)]
+    pub(crate) fn running_key(&self) -> u64 {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// The worker runs what has this root key.
+    #[inline(always)]
+    pub(crate) fn set_running_key(&self, key: u64) {
+        self.running.store(key, Ordering::Relaxed);
+    }
+
+    /// The root key of the best that the worker keeps private.
+    #[inline(always)]
+    pub(crate) fn private_key(&self) -> u64 {
+        self.private.load(Ordering::Relaxed)
+    }
+
+    /// The best that the worker keeps private has this root key.
+    #[inline(always)]
+    pub(crate) fn set_private_key(&self, key: u64) {
+        self.private.store(key, Ordering::Relaxed);
+    }
+
+    /// The worker has found nothing to do while so many of its coroutines are in use.
+    #[inline(always)]
+    pub(crate) fn set_coroutines_in_use(&self, count: usize) {
+        self.busy.store(count, Ordering::Relaxed);
+    }
+
+    /// Whether the worker runs something, has a fiber that waits, or has mail.
+    pub(crate) fn is_busy(&self) -> bool {
+        // The worker lowers `running` after it has stored `busy`.
+        self.running.load(Ordering::Acquire) != NO_KEY
+            || self.busy.load(Ordering::Relaxed) > 1
+            || !self.mailbox.is_empty()
+    }
 }
 
 impl Post {

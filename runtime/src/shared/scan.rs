@@ -30,7 +30,6 @@ use std::cell::Cell;
 
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
-use forebear_context::shim::atomic::Ordering;
 
 use super::Shared;
 use super::worker::WorkerRecord;
@@ -112,7 +111,7 @@ impl<'a> Best<'a> {
     /// Compares with the keys of `other`, and sets its hungry bit if it has better private work.
     #[inline(always)]
     pub(crate) fn compare(&mut self, other: &'a WorkerRecord) {
-        let (theirs, private) = (other.post.shared_queue.key(), other.post.private.load(Ordering::Relaxed));
+        let (theirs, private) = (other.post.shared_queue.key(), other.post.private_key());
         if theirs < self.key {
             self.key = theirs;
             self.victim = Some(other);
@@ -146,7 +145,7 @@ impl Shared {
         for (place, other) in workers.iter().enumerate() {
             if place != index {
                 best = best.min(other.post.shared_queue.key());
-                if other.post.private.load(Ordering::Relaxed) < mine {
+                if other.post.private_key() < mine {
                     other.post.attention.raise(HUNGRY);
                 }
             }

@@ -35,8 +35,39 @@ use crate::state::attention::{Attention, DRIVEN, MARKS, MESSAGE, OLDER, RAIDED, 
 use crate::state::estimated_clock::EstimatedClock;
 use crate::state::word::Cancel;
 
-/// After so many scheduling points a busy worker looks at the clock.
-pub(crate) const PERIOD: u32 = 16;
+/// After so many scheduling points a busy worker reads the clock.
+const PERIOD: u32 = 16;
+
+/// How many scheduling points are left until the worker reads the clock. Zero as long as no timer is armed here, so that a worker
+/// without timers pays for one read of a cell.
+#[derive(Default)]
+pub(crate) struct ClockCountdown(Cell<u32>);
+
+impl ClockCountdown {
+    /// Whether a timer may be armed here.
+    #[inline(always)]
+    pub(crate) fn is_running(&self) -> bool {
+        self.0.get() != 0
+    }
+
+    /// A scheduling point, while it is running. Answers whether the clock is to be read.
+    pub(crate) fn step(&self) -> bool {
+        let left = self.0.get() - 1;
+        self.0.set(left);
+        left == 0
+    }
+
+    /// The clock was read. Begins again if a timer is still armed here.
+    pub(crate) fn restart(&self, armed: bool) {
+        self.0.set(if armed { PERIOD } else { 0 });
+    }
+
+    /// The next scheduling point reads the clock.
+    #[inline]
+    pub(crate) fn shorten(&self) {
+        self.0.set(1);
+    }
+}
 
 /// See the module head.
 pub(crate) struct WorkerRecord {
@@ -53,12 +84,12 @@ pub(crate) struct WorkerRecord {
     pub put_aside: PutAside,
     /// Cancelled requests that have started here and are not over.
     marked: Cell<usize>,
-    /// Fibers that stand still in the middle of an unwind.
-    pub left_unwinding: Cell<usize>,
+    /// Fibers that have suspended in the middle of an unwind.
+    left_unwinding: Cell<usize>,
     /// It has aborted what is on it, since the runtime is shut down.
     swept: Cell<bool>,
     /// See `schedule/worker/alarm.rs`.
-    pub alarm: Cell<u32>,
+    pub clock_countdown: ClockCountdown,
     /// Where the entry for the deadlines of the requests made here stands.
     pub limit_alarm: Standing,
     /// What time it is, for time-outs that begin here.
@@ -95,7 +126,7 @@ impl WorkerRecord {
             marked: Cell::new(0),
             left_unwinding: Cell::new(0),
             swept: Cell::new(false),
-            alarm: Cell::new(0),
+            clock_countdown: ClockCountdown::default(),
             limit_alarm: Standing::default(),
             estimated_clock: EstimatedClock::new(shared.deadlines.estimates()),
             post: Post::new(attention, shared.groups.shared_queue(index)),
@@ -136,7 +167,7 @@ impl WorkerRecord {
     pub(crate) fn set_running(&self, key: u64) {
         if self.running.get() != key {
             self.running.set(key);
-            self.post.running.store(key, Ordering::Relaxed);
+            self.post.set_running_key(key);
         }
     }
 
@@ -182,11 +213,26 @@ impl WorkerRecord {
         self.left_unwinding.get() != 0
     }
 
-    /// Something is armed here.
+    /// So many fibers of it have suspended in the middle of an unwind.
+    pub(crate) fn add_left_unwinding(&self, fibers: usize) {
+        self.left_unwinding.set(self.left_unwinding.get() + fibers);
+    }
+
+    /// So many of them have resumed.
+    pub(crate) fn sub_left_unwinding(&self, fibers: usize) {
+        self.left_unwinding.set(self.left_unwinding.get() - fibers);
+    }
+
+    /// They are abandoned.
+    pub(crate) fn clear_left_unwinding(&self) {
+        self.left_unwinding.set(0);
+    }
+
+    /// A timer was armed here.
     #[inline]
     pub(crate) fn note_alarm(&self) {
-        if self.alarm.get() == 0 {
-            self.alarm.set(PERIOD);
+        if !self.clock_countdown.is_running() {
+            self.clock_countdown.restart(true);
         }
     }
 }

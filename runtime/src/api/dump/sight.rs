@@ -121,7 +121,10 @@ impl<'a> StackPlace<'a> {
     /// Changes whenever something is started here.
     fn count(&self) -> u64 {
         match self.worker {
-            Some(worker) => worker.started.get() + worker.direct.get(),
+            Some(worker) => {
+                let totals = worker.totals();
+                totals.started + totals.direct
+            }
             None => self.arena.direct.get(),
         }
     }

@@ -73,7 +73,7 @@ impl<T> Request<T> {
             let worker = unsafe { fiber.worker_of_arena() };
             // W8: there is no other reference, by the claim.
             worker.list.unlink(h);
-            worker.direct.count();
+            worker.count_direct();
             // SAFETY: W1: by the claim.
             let below = unsafe { run::put_on_top(fiber, header) };
             let mut value = MaybeUninit::<T>::uninit();

@@ -397,9 +397,8 @@ impl RuntimeBuilder {
 
     fn finished(handle: RuntimeHandle) -> Runtime {
         let handle = Arc::new(handle);
-        // Just made: nobody else can have set it.
         let known: Weak<dyn Any + Send + Sync> = Arc::<RuntimeHandle>::downgrade(&handle);
-        let _ = handle.shared.handle.set(known);
+        handle.shared.set_handle(known);
         Runtime(handle)
     }
 

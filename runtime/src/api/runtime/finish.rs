@@ -343,7 +343,7 @@ impl Shared {
     /// Steps 1 and 2. What is answered is to be aborted.
     pub(super) fn refuse_and_sweep(&self) -> cancel::Unstarted {
         self.ending.begin();
-        self.shut_down.fetch_max(laggards::count(self), Ordering::Relaxed);
+        self.totals.note_shut_down(laggards::count(self));
         // 1.
         self.ending.advance(Stage::Shut);
         let unstarted = cancel::take_unstarted(self);

@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
-use std::sync::Weak;
 
 use forebear_context::error::{CancelReason, Error, WaitError};
 use forebear_context::shim::Arc;
@@ -200,7 +199,7 @@ impl Runtime {
             Some(fiber) => origin::current_runtime(fiber),
             None => default_shared(),
         };
-        match shared.handle.get().and_then(Weak::upgrade).map(Arc::downcast) {
+        match shared.handle().map(Arc::downcast) {
             Some(Ok(handle)) => Runtime(handle),
             _ => panic!(
                 "forebear: the last handle of the current runtime was dropped: it accepts no more requests"

@@ -12,12 +12,10 @@
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::TryLockError;
 use std::time::Duration;
 
 use forebear_context::context::edge::{Ahead, Held};
 use forebear_context::context::{Context, Reason, Ticket};
-use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::time;
 
 use super::ahead;
@@ -43,8 +41,8 @@ const PAUSE: u32 = 16;
 impl Survey {
     /// The survey that is due, if one is, by a thread that has nothing else to do and holds no lock. Whether somebody was told.
     pub(crate) fn make_now(&self) -> bool {
-        // SAFETY: by contract.
-        self.noted.swap(false, Ordering::AcqRel)
+        // SAFETY: by the comment above: the caller holds no lock.
+        self.take_note()
             && unsafe { look_at_all(&|| false) } == SurveyResult::Reported
     }
 }
@@ -92,7 +90,7 @@ impl Survey {
         soon: impl Fn() -> Duration,
         has_work: &dyn Fn() -> bool,
     ) -> Option<Duration> {
-        if !self.noted.load(Ordering::Relaxed) {
+        if !self.is_noted() {
             return tick;
         }
         let wait = if ticked() { self.make(soon, has_work) } else { Some(soon()) };
@@ -105,26 +103,22 @@ impl Survey {
     /// Answers how long to wait for what is left to do.
     #[cold]
     fn make(&self, soon: impl Fn() -> Duration, has_work: &dyn Fn() -> bool) -> Option<Duration> {
-        let mut next = match self.next.try_lock() {
-            Ok(next) => next,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another worker is at it.
-            Err(TryLockError::WouldBlock) => return Some(soon()),
-        };
+        // Another worker makes one if not.
+        let Some(mut next) = self.try_begin() else { return Some(soon()) };
         let begin = time::now();
         if let Some(left) =
             next.and_then(|next| next.checked_duration_since(begin)).filter(|left| !left.is_zero())
         {
             return Some(left);
         }
-        self.noted.swap(false, Ordering::AcqRel);
+        self.take_note();
         // SAFETY: in it foreign stacks are kept.
         let result = unsafe { look_at_all(has_work) };
         *next = Some(time::now() + (time::now() - begin) * PAUSE);
         drop(next);
         if result != SurveyResult::Clear {
             // Once more: where one cycle was another may be, and a survey that was broken off has seen nothing.
-            self.noted.swap(true, Ordering::AcqRel);
+            self.note();
             return Some(soon());
         }
         None

@@ -100,8 +100,7 @@ unsafe fn is_alone(context: &Context) -> bool {
 /// Counted by the worker, so that a seed replays it.
 unsafe fn turn(context: &Context) -> u64 {
     // SAFETY: by the table; K1.
-    let turns = unsafe { &worker_of(context).turns };
-    turns.replace(turns.get() + 1)
+    unsafe { worker_of(context) }.next_turn()
 }
 
 unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {

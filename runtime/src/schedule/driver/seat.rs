@@ -98,7 +98,7 @@ impl Seat {
 
 /// Whether this thread is inside the driver, which runs no user code itself.
 fn is_driving(shared: &Shared, index: usize) -> bool {
-    shared.workers()[index].driver.as_ref().is_some_and(|driver| driver.is_driving())
+    shared.workers()[index].driven_by().is_some_and(|driver| driver.is_driving())
 }
 
 /// The last handle was dropped. This thread runs the submitted work to its end, if it may drive; otherwise the threads with seats do, or a thread made for it.

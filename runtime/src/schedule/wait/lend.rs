@@ -72,7 +72,7 @@ pub(super) unsafe fn run_local(header: NonNull<Header>) -> bool {
     if listed {
         worker.list.unlink(h);
     }
-    worker.direct.count();
+    worker.count_direct();
     #[cfg(all(test, not(any(loom, shuttle))))]
     crate::schedule::worker::after_the_claim(h);
     // SAFETY: W1: started by us.
@@ -221,7 +221,7 @@ unsafe fn run_own_on(fiber: &Fiber, worker: &Worker, header: NonNull<Header>, at
     } else if attention & SHUT != 0 || !is_child_of_top(fiber, h) || !h.bare.claim_new() {
         return false;
     }
-    worker.direct.count();
+    worker.count_direct();
     // SAFETY: claimed as lent; the caller's count is held.
     unsafe { run::lend(fiber, header) };
     worker.post.attention.get() & (MESSAGE | MARKS) == 0
@@ -302,7 +302,7 @@ pub(super) fn may_lend(fiber: &Fiber, h: &Header) -> bool {
     match fiber.worker() {
         Some(worker) => {
             ptr::eq(worker.shared(), arena.shared())
-                && !worker.driver.as_ref().is_some_and(|driver| driver.would_rather_queue())
+                && !worker.driven_by().is_some_and(|driver| driver.would_rather_queue())
                 && (worker.post.attention.get() & OLDER == 0 || !worker.older_is_ready())
                 && !(worker.is_among_limits() && may_outlast(fiber, h))
         }
@@ -338,7 +338,7 @@ fn may_outlast(fiber: &Fiber, h: &Header) -> bool {
 pub(crate) unsafe fn run_here(fiber: &Fiber, header: NonNull<Header>) {
     match fiber.worker() {
         Some(worker) => {
-            worker.direct.count();
+            worker.count_direct();
             let (arena, entered) = (fiber.arena.replace(worker.arena()), fiber.entered.replace(ptr::null()));
             // SAFETY: by contract.
             unsafe { run::lend(fiber, header) };

@@ -1,14 +1,13 @@
 //! A worker fires what is due on it itself.
 //!
-//! What its coroutines have armed lies in a shard of its own ([`crate::time::deadlines`]), and what comes due there is for nobody but itself. Were the
-//! timer thread to bring it, each sleeper would cost two wake-ups one after the other, and its records a way to the other
-//! processor and back. So the worker looks at the clock itself: when it has nothing to do, before it sleeps and in its search, and sleeps no
-//! longer than until the next is due; and while it is busy at every [`PERIOD`]th scheduling point. It fires no more at a time than it
-//! can have in its cache when it goes on with them. What it neglects, since what runs on it comes to no scheduling point, the timer thread
-//! fires after a while, so that a reader of the attention word finds that something older is ready.
+//! The timers of its coroutines lie in a shard of its own ([`crate::time::deadlines`]), and each concerns a fiber of this worker. If the timer
+//! thread fired them, each sleeper would cost two wake-ups one after the other, and its records would cross to another core and back.
 //!
-//! `alarm` is 0 as long as nothing is armed here, so that a worker without timers pays for one read of a cell of its own; else it counts down to the
-//! next look at the clock.
+//! So the worker reads the clock itself. A worker without work does so in its search and before it sleeps, and sleeps no longer than until
+//! the next timer is due. A busy worker does so at every 16th scheduling point
+//! ([`ClockCountdown`](crate::shared::worker::ClockCountdown)). It fires no more timers at a time than its cache can hold until it resumes their
+//! fibers. If its request reaches no scheduling point, the timer thread fires the timers after a while. Then a reader of the attention word
+//! learns that something older is ready.
 
 use std::time::Duration;
 
@@ -16,7 +15,6 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::{hint, time};
 
 use super::Worker;
-use crate::shared::worker::PERIOD;
 
 /// Between two looks of a worker that stays awake.
 const PAUSES: u32 = 4;
@@ -25,16 +23,14 @@ impl Worker {
     /// A scheduling point.
     #[inline(always)]
     pub(super) fn look_at_time(&self) {
-        if self.alarm.get() != 0 {
+        if self.clock_countdown.is_running() {
             self.count_down();
         }
     }
 
     #[inline(never)]
     fn count_down(&self) {
-        let left = self.alarm.get() - 1;
-        self.alarm.set(left);
-        if left == 0 {
+        if self.clock_countdown.step() {
             self.fire_own();
         }
     }
@@ -42,12 +38,12 @@ impl Worker {
     #[cold]
     fn fire_own(&self) {
         let armed = self.shared().deadlines.fire_own(self.index);
-        self.alarm.set(if armed { PERIOD } else { 0 });
+        self.clock_countdown.restart(armed);
     }
 
     /// There is nothing to do, unless something has become due: whether it has.
     pub(super) fn fire_before_idling(&self) -> bool {
-        if self.alarm.get() == 0 {
+        if !self.clock_countdown.is_running() {
             return false;
         }
         let before = self.ready().len();
@@ -58,17 +54,17 @@ impl Worker {
     /// Whether a look at the clock finds something due, for the engine's search. Then the next scheduling point looks.
     #[inline]
     pub(super) fn is_alarm_due(&self) -> bool {
-        if self.alarm.get() == 0 || !self.shared().deadlines.is_own_due(self.index) {
+        if !self.clock_countdown.is_running() || !self.shared().deadlines.is_own_due(self.index) {
             return false;
         }
-        self.alarm.set(1);
+        self.clock_countdown.shorten();
         true
     }
 
     /// The worker is about to sleep for `tick`: answers how long it may.
     #[inline]
     pub(crate) fn keep_time(&self, tick: Option<Duration>) -> Option<Duration> {
-        match self.shared().deadlines.before_sleep(self.index, self.alarm.get() != 0) {
+        match self.shared().deadlines.before_sleep(self.index, self.clock_countdown.is_running()) {
             None => tick,
             Some(left) => Some(self.linger(left)).into_iter().chain(tick).min(),
         }

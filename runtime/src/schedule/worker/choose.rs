@@ -73,7 +73,7 @@ impl Worker {
         if let Some(next) = self.pick() {
             return Some(next);
         }
-        self.post.busy.store(self.busy_coroutines.get(), Ordering::Relaxed);
+        self.post.set_coroutines_in_use(self.busy_coroutines.get());
         self.note_private();
         fence(Ordering::Release);
         self.set_running(NO_KEY);

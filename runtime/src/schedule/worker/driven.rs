@@ -272,7 +272,7 @@ impl Worker {
         let driver = self.driver();
         // Whatever runs meanwhile is not what panics.
         let unwinds = std::thread::panicking();
-        self.left_unwinding.set(self.left_unwinding.get() + usize::from(unwinds));
+        self.add_left_unwinding(usize::from(unwinds));
         let mut next = Some(next);
         loop {
             match next.take() {
@@ -284,7 +284,7 @@ impl Worker {
                 },
             }
         }
-        self.left_unwinding.set(self.left_unwinding.get() - usize::from(unwinds));
+        self.sub_left_unwinding(usize::from(unwinds));
     }
 
     fn carry_out_one(&self, host: &Fiber, next: Next) {

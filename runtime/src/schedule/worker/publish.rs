@@ -14,7 +14,6 @@
 
 use std::ptr::{self, NonNull};
 
-use forebear_context::shim::atomic::Ordering;
 
 use super::Worker;
 use crate::cancel;
@@ -33,7 +32,7 @@ impl Worker {
     pub(crate) fn note_inserted(&self, key: u64) {
         if key < self.private.get() {
             self.private.set(key);
-            self.post.private.store(key, Ordering::Relaxed);
+            self.post.set_private_key(key);
         }
     }
 
@@ -42,7 +41,7 @@ impl Worker {
         let key = self.list.key();
         if self.private.get() != key {
             self.private.set(key);
-            self.post.private.store(key, Ordering::Relaxed);
+            self.post.set_private_key(key);
         }
     }
 

@@ -28,7 +28,6 @@
 
 use std::ptr::NonNull;
 
-use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::time;
 
 use super::Worker;
@@ -55,7 +54,7 @@ impl Worker {
     /// This worker is about to sleep with a tick while others work.
     pub(super) fn begins_watch(&self) {
         self.watches_since.set(Some(time::now()));
-        self.shared().watching.fetch_add(1, Ordering::AcqRel);
+        self.shared().watchers.begin();
         if self.shared().other_records(self.index).any(|other| other.post.raids.has_more(other.list.first()))
         {
             // The owners have until the next tick to publish.
@@ -66,7 +65,7 @@ impl Worker {
     /// This worker has slept. Raids the workers that have not published since.
     pub(crate) fn ends_watch(&self) {
         let Some(since) = self.watches_since.take() else { return };
-        self.shared().watching.fetch_sub(1, Ordering::AcqRel);
+        self.shared().watchers.end();
         if self.shared().ending.is_shut() || !asymmetric::is_available() {
             return;
         }
@@ -105,7 +104,7 @@ impl Worker {
 
     fn is_unwatched(&self) -> bool {
         let shared = self.shared();
-        shared.signals.sleeping() > 0 && shared.watching.load(Ordering::Acquire) == 0 && self.driver.is_none()
+        shared.signals.sleeping() > 0 && shared.watchers.is_empty() && self.driver.is_none()
     }
 
     #[cold]

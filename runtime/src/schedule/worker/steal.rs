@@ -4,7 +4,6 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::atomic::Ordering;
 
 use super::{Next, Worker};
 use crate::cancel;
@@ -77,7 +76,7 @@ impl Worker {
         let mut busy = false;
         for other in self.shared().other_records(self.index) {
             other.post.attention.raise(HUNGRY);
-            busy |= other.post.running.load(Ordering::Relaxed) != NO_KEY;
+            busy |= other.post.running_key() != NO_KEY;
         }
         busy
     }

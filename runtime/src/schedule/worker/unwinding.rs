@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use forebear_context::context::Reason;
 use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::time;
 
 use super::Worker;
@@ -55,14 +54,14 @@ impl Worker {
                      the panic first"
                 ));
             }
-            if !shared.warned_of_unwind.swap(true, Ordering::Relaxed) {
+            if shared.unwind_waits.is_first_warning() {
                 self.warn_later(format!(
                     "a destructor waits in request '{name}' while an error unwinds it: meanwhile other requests of this \
                      worker find std::thread::panicking() true, and poison the std locks they let go of"
                 ));
             }
         }
-        self.left_unwinding.set(self.left_unwinding.get() + 1);
+        self.add_left_unwinding(1);
         fiber.left.set(fiber.left.get() | LEFT_UNWINDING);
         Err(())
     }
@@ -84,13 +83,13 @@ impl Worker {
     #[cold]
     pub(crate) fn back_unwinding(&self, fiber: &Fiber) {
         fiber.left.set(fiber.left.get() & !LEFT_UNWINDING);
-        self.left_unwinding.set(self.left_unwinding.get() - 1);
+        self.sub_left_unwinding(1);
     }
 
     /// Blocks the thread until the fiber may go on, nothing else of this worker having begun. `Err`: something else is to run first.
     fn block(&self, fiber: &Fiber) -> Result<(), ()> {
-        let blocked = &self.shared().blocked_unwinding;
-        blocked.fetch_add(1, Ordering::Relaxed);
+        let waits = &self.shared().unwind_waits;
+        waits.begin_block();
         let mut since = None;
         let found = self.engine().wait_for_wake(
             || Some(self.keep_time(self.before_sleep_in(None)).map_or(LOOK, |left| left.min(LOOK))),
@@ -105,7 +104,7 @@ impl Worker {
                 }
                 let nobody_else = || {
                     self.has_private()
-                        || blocked.load(Ordering::Relaxed) == self.shared().worker_records().len()
+                        || waits.blocked() == self.shared().worker_records().len()
                 };
                 let stuck =
                     self.has_unstarted() && nobody_else() && fiber.context().waits_for().0 != Reason::Sleep;
@@ -117,7 +116,7 @@ impl Worker {
                 (fiber.context().unwinding().get() || since.elapsed() > PATIENCE).then_some(Err(()))
             },
         );
-        blocked.fetch_sub(1, Ordering::Relaxed);
+        waits.end_block();
         found
     }
 }

@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 use std::ptr::NonNull;
 
-use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::{MutexGuard, mutant};
 
 use super::Run;
@@ -103,7 +102,7 @@ fn count_over(request: &AnyRequest) {
     // SAFETY: M3: what is not over has an arena.
     let shared = unsafe { arena.as_ref() }.map(|arena| arena.shared());
     if let Some(shared) = shared {
-        shared.over_bound.fetch_add(1, Ordering::Relaxed);
+        shared.totals.count_over_bound();
     }
 }
 

@@ -81,7 +81,7 @@ impl Worker {
             driver.coroutines().iter().filter(|coroutine| !stays(coroutine)).copied().collect();
         driver.coroutines().retain(stays);
         self.busy_coroutines.set(self.busy_coroutines.get() - left.len());
-        self.left_unwinding.set(0);
+        self.clear_left_unwinding();
         for coroutine in &left {
             // SAFETY: K3: it is not dismantled, and never will be.
             let fiber = unsafe { &coroutine.as_ref().fiber };
