@@ -1,27 +1,27 @@
-//! What one wait of several can wait for: the seam between `select!`, which knows no kinds, and the kinds.
+//! The traits between `select!`, which knows no kind of source, and the kinds.
 //!
 //! # Vocabulary
 //!
-//! * **source**: what stands on the right of an arm of a `select!`.
-//! * **arm**: a source in the frame of the select, with the place by which it stands in a list.
-//! * **chosen**: of all the lists that a select stands in, the one from which its wait was ended by a choice
-//!   ([`Context::choose`]): what was handed over there must be had.
+//! * **source**: the expression of an arm of a `select!`: a receiver, an event, a request, a time.
+//! * **arm**: a source in the frame of the select, with the node that it enters into a list.
+//! * **chosen**: a thread that hands something over chooses the wait of one arm ([`Context::choose`]). The select must return what was handed over
+//!   to that arm.
 //!
-//! # How a select goes
+//! # The steps of a select
 //!
-//! It *looks* at its arms one by one. An arm that is ready takes what is there, and the select has it. If none is, the select begins
-//! one wait, and every arm *enters* its list by the same ticket. An arm that finds at that moment that it need not wait says so; the
-//! select then takes its wait back, if nobody has chosen it, and looks again. After the wait all arms *leave*. The one that was chosen
-//! has its output; if none was, the select has what has *happened* to one while it waited, or looks again. So whatever ends a wait
-//! without handing something over need not say which arm it meant.
+//! 1. It tries to *complete* its arms one by one. The first arm that is ready gives its output.
+//! 2. If none is, the select begins one wait, and every arm *enters* its list with the same ticket. An arm that may be ready at that moment
+//!    refuses to enter. Then the select takes its wait back, unless an arm was chosen, and begins anew with step 1.
+//! 3. After the wait all arms *leave* their lists. If one was chosen, the select returns its output. Else it returns the output of one that was
+//!    completed while it was listed, or begins anew with step 1. So a thread that ends a wait without handing something over need not name the arm.
 //!
 //! # Invariants
 //!
-//! * **A1** An arm stays where it is from [`enter`](Arm::enter) until it has left.
-//! * **A2** What is handed over is handed over by a choice; so one arm at most is chosen in one wait, and the others, which refuse, are
-//!   passed over by the thread that would have served them.
-//! * **A3** An arm has its output when [`look`](Arm::look), [`leave`](Arm::leave) or [`cancel`](Arm::cancel) has said so, and it is
-//!   asked for once.
+//! * **A1** An arm stays at its address from [`enter`](Arm::enter) until it has left.
+//! * **A2** A thread hands something over by a choice. So at most one arm is chosen in one wait. The other arms refuse, and a thread that would
+//!   have served one of them serves the next waiter.
+//! * **A3** An arm has its output when [`try_complete`](Arm::try_complete), [`leave`](Arm::leave) or [`cancel`](Arm::cancel) has reported it. The
+//!   select takes it once.
 
 use std::ptr::NonNull;
 use std::time::Instant;
@@ -54,7 +54,7 @@ use crate::context::{Cause, Context, Ticket};
     note = "sources are `&Receiver`, `sender.send_arm(item)`, `&Event`, `&Request`, `&mut RequestSet`, `after(duration)`, `&mut Interval`, `cancelled()`, or an `Option` of one"
 )]
 pub trait Source {
-    /// What the arm's pattern is matched with.
+    /// The type that the arm's pattern matches.
     type Output;
     /// The source in the frame of the select.
     #[doc(hidden)]
@@ -64,25 +64,25 @@ pub trait Source {
     fn into_arm(self) -> Self::Arm;
 }
 
-/// How far an arm can tell that the request is cancelled.
+/// Whether an arm can report that the request is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tells {
+pub enum ReportsCancel {
     /// Not at all.
     No,
-    /// Its output can say so.
+    /// Its output can report it.
     Output,
-    /// That is all that it waits for.
+    /// It waits for nothing else.
     Only,
 }
 
 /// What an arm found on leaving its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// Nothing, or what the next look will tell.
+pub enum LeaveResult {
+    /// Nothing, or what [`Arm::try_complete`] will find.
     Nothing,
-    /// What it waits for has happened while it stood there, and it has its output; another may have been chosen.
-    News,
-    /// It was chosen, and has its output, which is to be had.
+    /// It was completed while it was listed, and has its output. Another arm may have been chosen.
+    Completed,
+    /// It was chosen, and has its output, which the select must return.
     Chosen,
 }
 
@@ -92,10 +92,10 @@ pub enum Left {
 ///
 /// After [`leave`](Self::leave) nothing outside knows of the arm, and A2.
 pub unsafe trait Arm {
-    /// Takes what is there, if something is. True: it has its output.
-    fn look(&mut self, context: &Context) -> bool;
+    /// Completes the arm if it is ready. True: it has its output.
+    fn try_complete(&mut self, context: &Context) -> bool;
 
-    /// Stands in its list, by the ticket. False: it does not, for it may be ready now.
+    /// Enters its list, with the ticket. False: it has not entered, since it may be ready now.
     ///
     /// # Safety
     ///
@@ -107,14 +107,14 @@ pub unsafe trait Arm {
     /// # Safety
     ///
     /// The wait by whose ticket it has entered is over, by this cause, on the calling context.
-    unsafe fn leave(&mut self, context: &Context, cause: Cause) -> Left;
+    unsafe fn leave(&mut self, context: &Context, cause: Cause) -> LeaveResult;
 
-    /// When it will be ready without anybody's doing.
+    /// When it will be ready by time alone.
     fn deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// The request that it waits for, while it stands in that one's list: what has become more urgent passes that on.
+    /// The request that it waits for, while it is in that request's list: a waiter that becomes more urgent passes its urgency on to it.
     fn request(&self) -> Option<NonNull<()>> {
         None
     }
@@ -126,10 +126,10 @@ pub unsafe trait Arm {
         }
     }
 
-    /// Whether it can tell a cancellation.
-    fn tells(&self) -> Tells;
+    /// Whether it can report a cancel.
+    fn reports_cancel(&self) -> ReportsCancel;
 
-    /// Has the output that tells one.
+    /// Completes the arm with the output that reports a cancel.
     fn cancel(&mut self) {}
 }
 
@@ -168,7 +168,7 @@ impl Several {
 
 /// An arm with its output.
 pub trait Output: Arm {
-    /// What the arm's pattern is matched with.
+    /// The type that the arm's pattern matches.
     type Output;
     /// The output, once the arm has it (A3).
     fn output(&mut self) -> Self::Output;
@@ -187,8 +187,8 @@ impl<S: Source> Source for Option<S> {
 
 // SAFETY: the inner arm's.
 unsafe impl<A: Arm> Arm for Option<A> {
-    fn look(&mut self, context: &Context) -> bool {
-        self.as_mut().is_some_and(|arm| arm.look(context))
+    fn try_complete(&mut self, context: &Context) -> bool {
+        self.as_mut().is_some_and(|arm| arm.try_complete(context))
     }
 
     unsafe fn enter(&mut self, context: &Context, ticket: Ticket) -> bool {
@@ -196,9 +196,9 @@ unsafe impl<A: Arm> Arm for Option<A> {
         self.as_mut().is_none_or(|arm| unsafe { arm.enter(context, ticket) })
     }
 
-    unsafe fn leave(&mut self, context: &Context, cause: Cause) -> Left {
+    unsafe fn leave(&mut self, context: &Context, cause: Cause) -> LeaveResult {
         // SAFETY: by contract.
-        self.as_mut().map_or(Left::Nothing, |arm| unsafe { arm.leave(context, cause) })
+        self.as_mut().map_or(LeaveResult::Nothing, |arm| unsafe { arm.leave(context, cause) })
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -215,8 +215,8 @@ unsafe impl<A: Arm> Arm for Option<A> {
         }
     }
 
-    fn tells(&self) -> Tells {
-        self.as_ref().map_or(Tells::No, A::tells)
+    fn reports_cancel(&self) -> ReportsCancel {
+        self.as_ref().map_or(ReportsCancel::No, A::reports_cancel)
     }
 
     fn cancel(&mut self) {

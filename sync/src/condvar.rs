@@ -261,7 +261,7 @@ impl Condvar {
             return Ok(());
         }
         let limit = match Limit::After(timeout) {
-            look if look.is_look() => look,
+            zero if zero.is_zero() => zero,
             _ => Limit::At(with_foreign(|context| context.deadline(timeout))),
         };
         loop {
@@ -289,8 +289,8 @@ impl Condvar {
         let terms = WaitTerms { reason: Reason::Condition, what: "Condvar", limit, caller };
         let again = LockTerms { reason: Reason::Lock, deadline: None, caller, of: &MUTEX };
         let (answer, locked) = with_context!(|context| {
-            let answer = match limit.is_look() {
-                true => waiter.look(context),
+            let answer = match limit.is_zero() {
+                true => waiter.release_and_time_out(context),
                 false => wait_in_queue(&waiter, context, (), terms),
             };
             let locked = match waiter.left.get() && !mutex.try_fast() {
@@ -375,9 +375,9 @@ fn two_mutexes() -> ! {
 }
 
 impl Waiter<'_> {
-    /// A wait with a time-out of zero: lets others have the mutex, and stands in no queue.
+    /// A wait with a time-out of zero: releases the mutex, and enters no queue.
     #[cold]
-    fn look(&self, context: &Context) -> Result<(), Refused> {
+    fn release_and_time_out(&self, context: &Context) -> Result<(), Refused> {
         if context.is_cancelled() {
             return Err(Refused::Cancelled);
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use forebear_context::clock::deadline_after;
 use forebear_context::context::{Cause, Context, Ticket, with_foreign};
 use forebear_context::error::Cancelled;
-use forebear_context::source::{Arm, Left, Output, Source, Tells};
+use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
 
 use crate::here::with_context;
 use crate::sleep;
@@ -243,7 +243,7 @@ impl<'a> Source for &'a mut Interval {
 
 // SAFETY: nobody outside knows of it; the select's wait has the deadline.
 unsafe impl Arm for IntervalArm<'_> {
-    fn look(&mut self, context: &Context) -> bool {
+    fn try_complete(&mut self, context: &Context) -> bool {
         let Some(at) = self.interval.at else { return false };
         let now = context.now();
         if now < at {
@@ -259,16 +259,16 @@ unsafe impl Arm for IntervalArm<'_> {
         true
     }
 
-    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
-        Left::Nothing
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> LeaveResult {
+        LeaveResult::Nothing
     }
 
     fn deadline(&self) -> Option<Instant> {
         self.interval.at
     }
 
-    fn tells(&self) -> Tells {
-        Tells::No
+    fn reports_cancel(&self) -> ReportsCancel {
+        ReportsCancel::No
     }
 }
 

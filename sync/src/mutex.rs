@@ -227,11 +227,11 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock_timeout(&self, timeout: Duration) -> Result<MutexGuard<'_, T>, TimeoutError> {
         let caller = Location::caller();
         let waited = with_context!(|context| {
-            let looks = timeout.is_zero();
-            let deadline = if looks { None } else { context.deadline(timeout) };
+            let is_zero = timeout.is_zero();
+            let deadline = if is_zero { None } else { context.deadline(timeout) };
             let terms = LockTerms { reason: Reason::LockOrCancelled, deadline, caller, of: &MUTEX };
             let mut waiting = self.raw.waiting(context, terms);
-            if looks { waiting.look() } else { waiting.wait() }
+            if is_zero { waiting.try_once() } else { waiting.wait() }
         });
         match waited {
             Ok(()) => Ok(self.guard()),

@@ -201,7 +201,7 @@ impl Once {
         with_foreign(|context| {
             // Other callers may run and fail before one succeeds. The time limit does not begin anew.
             let limit = match limit {
-                Limit::After(timeout) if !limit.is_look() && !self.is_completed() => {
+                Limit::After(timeout) if !limit.is_zero() && !self.is_completed() => {
                     Limit::At(context.deadline(timeout))
                 }
                 other => other,

@@ -34,7 +34,7 @@ pub(crate) enum Limit {
 impl Limit {
     /// Whether the caller only polls: it succeeds at once, or its wait times out. It enters no queue.
     #[inline]
-    pub(crate) fn is_look(self) -> bool {
+    pub(crate) fn is_zero(self) -> bool {
         matches!(self, Limit::After(Duration::ZERO))
     }
 
@@ -68,7 +68,7 @@ pub(crate) trait QueuedWaiter<V> {
     fn at_once(&self, value: &V) -> bool;
 
     /// Tries to succeed without entering the queue, by the data in the waiter's place. [`at_once`](Self::at_once) has returned false.
-    fn look(&self, _place: &Place<V>) -> bool {
+    fn try_unqueued(&self, _place: &Place<V>) -> bool {
         false
     }
 
@@ -143,11 +143,11 @@ fn prepare<V, S: QueuedWaiter<V>>(
     if waiter.at_once(&value) {
         return QueueStep::AtOnce;
     }
-    if terms.limit.is_look() {
+    if terms.limit.is_zero() {
         // SAFETY: C2: this is the context's own stack; C4: for nothing that is followed, and it is taken back below.
         let ticket = unsafe { context.begin(terms.reason, std::ptr::null_mut()) };
         // SAFETY: L4: the frame is on the context's own stack.
-        let had = waiter.look(frame.place.write(unsafe { Place::new(context, ticket, value) }));
+        let had = waiter.try_unqueued(frame.place.write(unsafe { Place::new(context, ticket, value) }));
         // SAFETY: C2: begun just now, and not parked; the place is in no queue.
         unsafe { context.abandon(ticket) };
         return if had { QueueStep::AtOnce } else { QueueStep::Refused(Refused::TimedOut) };

@@ -175,11 +175,11 @@ impl RawMutex {
     pub fn lock_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
         let caller = Location::caller();
         let waited = with_context!(|context| {
-            let looks = timeout.is_zero();
-            let deadline = if looks { None } else { context.deadline(timeout) };
+            let is_zero = timeout.is_zero();
+            let deadline = if is_zero { None } else { context.deadline(timeout) };
             let terms = LockTerms { reason: Reason::LockOrCancelled, deadline, caller, of: &RAW_MUTEX };
             let mut waiting = self.raw.waiting_unnamed(context, terms);
-            if looks { waiting.look() } else { waiting.wait() }
+            if is_zero { waiting.try_once() } else { waiting.wait() }
         });
         match waited {
             Ok(()) => Ok(()),

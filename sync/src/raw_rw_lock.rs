@@ -223,7 +223,7 @@ impl RawRwLock {
     fn enter(&self, context: &Context, how: How, deadline: Option<Instant>) -> Result<(), Refused> {
         let terms = LockTerms { reason: how.reason, deadline, caller: how.caller, of: &GATE };
         let mut waiting = self.writer_lock.waiting(context, terms);
-        if how.limit.is_look() { waiting.look() } else { waiting.wait() }
+        if how.limit.is_zero() { waiting.try_once() } else { waiting.wait() }
     }
 
     /// Takes the writers' lock, and admits readers.
@@ -272,7 +272,7 @@ impl RawRwLock {
             })?
         };
         let taken = Taken(self);
-        let limit = if how.limit.is_look() { how.limit } else { Limit::At(deadline) };
+        let limit = if how.limit.is_zero() { how.limit } else { Limit::At(deadline) };
         // SAFETY: it was just taken.
         unsafe { self.upgrade(How { limit, ..how })? };
         mem::forget(taken);

@@ -364,8 +364,8 @@ impl<T: ?Sized> ReentrantMutex<T> {
             let (reason, deadline) = (Reason::LockOrCancelled, limit.deadline(context));
             let mut waiting =
                 self.raw.waiting(context, LockTerms { reason, deadline, caller, of: &REENTRANT_MUTEX });
-            if limit.is_look() {
-                waiting.look()?
+            if limit.is_zero() {
+                waiting.try_once()?
             } else {
                 waiting.wait()?
             }

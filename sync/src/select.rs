@@ -17,7 +17,7 @@ use forebear_context::context::{Cause, Context, Reason, Ticket, in_request};
 use forebear_context::error::internal::unwind_with;
 use forebear_context::error::{Cancelled, Error};
 use forebear_context::shim::hint;
-use forebear_context::source::{Arm, Left, Output, Several, Source, Tells};
+use forebear_context::source::{Arm, LeaveResult, Output, Several, Source, ReportsCancel};
 
 use crate::here::with_context;
 
@@ -175,7 +175,7 @@ fn prepare(context: &Context, row: &mut dyn Arms, terms: SelectTerms, several: &
         if !terms.or_else && context.is_cancelled() {
             return SelectStep::Picked(tell(row));
         }
-        if let Some(at) = order().find(|&at| row.at(at).look(context)) {
+        if let Some(at) = order().find(|&at| row.at(at).try_complete(context)) {
             return SelectStep::Picked(at);
         }
         if terms.or_else {
@@ -213,9 +213,9 @@ unsafe fn leave(context: &Context, row: &mut dyn Arms, cause: Cause) -> Option<u
     for at in 0..row.len() {
         // SAFETY: by contract.
         match unsafe { row.at(at).leave(context, cause) } {
-            Left::Nothing => {}
-            Left::News => news = news.or(Some(at)),
-            Left::Chosen => {
+            LeaveResult::Nothing => {}
+            LeaveResult::Completed => news = news.or(Some(at)),
+            LeaveResult::Chosen => {
                 debug_assert!(chosen.is_none(), "A2");
                 chosen = Some(at);
             }
@@ -228,8 +228,8 @@ unsafe fn leave(context: &Context, row: &mut dyn Arms, cause: Cause) -> Option<u
 #[cold]
 #[track_caller]
 fn tell(row: &mut dyn Arms) -> usize {
-    let find = |row: &mut dyn Arms, tells| (0..row.len()).find(|&at| row.at(at).tells() == tells);
-    match find(row, Tells::Only).or_else(|| find(row, Tells::Output)) {
+    let find = |row: &mut dyn Arms, tells| (0..row.len()).find(|&at| row.at(at).reports_cancel() == tells);
+    match find(row, ReportsCancel::Only).or_else(|| find(row, ReportsCancel::Output)) {
         Some(at) => {
             row.at(at).cancel();
             at

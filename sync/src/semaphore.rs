@@ -387,7 +387,7 @@ impl QueuedWaiter<usize> for Semaphore {
         self.take(n)
     }
 
-    fn look(&self, place: &Place<usize>) -> bool {
+    fn try_unqueued(&self, place: &Place<usize>) -> bool {
         let n = place.value;
         self.queue.with(|queue| {
             // SAFETY: L1.

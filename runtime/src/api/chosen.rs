@@ -16,7 +16,7 @@ use std::ptr::{self, NonNull};
 use forebear_context::context::{Cause, Context, Ticket, WaitNode};
 use forebear_context::error::WaitError;
 use forebear_context::shim::atomic::Ordering;
-use forebear_context::source::{Arm, Left, Output, Source, Tells};
+use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
 
 use crate::api::any::AnyRequest;
 use crate::api::request::Request;
@@ -82,7 +82,7 @@ impl<'a> Source for &'a AnyRequest {
 
 // SAFETY: the node is out of the request's list, or its taker has released it, when `leave` returns. Nothing is handed over.
 unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
-    fn look(&mut self, _: &Context) -> bool {
+    fn try_complete(&mut self, _: &Context) -> bool {
         let Some(fiber) = foreign::fiber() else {
             self.refused = Some(WaitError::ShutDown);
             return true;
@@ -129,9 +129,9 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
         self.listed.then_some(self.header.cast())
     }
 
-    unsafe fn leave(&mut self, context: &Context, cause: Cause) -> Left {
+    unsafe fn leave(&mut self, context: &Context, cause: Cause) -> LeaveResult {
         if !std::mem::take(&mut self.listed) {
-            return Left::Nothing;
+            return LeaveResult::Nothing;
         }
         let header = self.header;
         // SAFETY: the handle's count.
@@ -166,11 +166,11 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
             // SAFETY: U2: the handle's count.
             unsafe { urgency::leave(fiber.worker_record(), header, fiber.urgency.load(Ordering::Relaxed)) };
         }
-        Left::Nothing
+        LeaveResult::Nothing
     }
 
-    fn tells(&self) -> Tells {
-        Tells::Output
+    fn reports_cancel(&self) -> ReportsCancel {
+        ReportsCancel::Output
     }
 
     fn cancel(&mut self) {

@@ -55,7 +55,7 @@ impl FutureWait {
         task: &mut Context<'_>,
     ) -> Poll<Result<(), WaitError>> {
         // SAFETY: by contract.
-        let answer = unsafe { self.look(header, task) };
+        let answer = unsafe { self.register(header, task) };
         if answer.is_ready() {
             // SAFETY: by contract.
             unsafe { self.end(header) };
@@ -66,7 +66,7 @@ impl FutureWait {
     /// # Safety
     ///
     /// RG1.
-    unsafe fn look(
+    unsafe fn register(
         &mut self,
         header: NonNull<Header>,
         task: &mut Context<'_>,

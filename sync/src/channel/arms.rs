@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc as Counted;
 
 use forebear_context::context::{Cause, Context, Ticket};
-use forebear_context::source::{Arm, Left, Output, Source, Tells};
+use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
 
 use super::core::{Channel, Spot, Store};
 use super::error::{RecvError, SendError, TryRecvError, TrySendError};
@@ -54,7 +54,7 @@ impl<'a, T> Source for &'a oneshot::Receiver<T> {
 
 // SAFETY: the place is out of its list when `leave` returns; items are handed over by a choice.
 unsafe impl<T, S: Store<T>> Arm for ReceiveArm<'_, T, S> {
-    fn look(&mut self, _: &Context) -> bool {
+    fn try_complete(&mut self, _: &Context) -> bool {
         self.output = match self.channel.take() {
             Ok(item) => Some(Ok(item)),
             Err(TryRecvError::Disconnected) => Some(Err(RecvError::Disconnected)),
@@ -69,7 +69,7 @@ unsafe impl<T, S: Store<T>> Arm for ReceiveArm<'_, T, S> {
         self.listed
     }
 
-    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> LeaveResult {
         if std::mem::take(&mut self.listed) {
             // SAFETY: it was listed, and its wait is over.
             self.output = unsafe { self.channel.leave_receivers(self.spot.assume_init_ref()) }.map(Ok);
@@ -77,8 +77,8 @@ unsafe impl<T, S: Store<T>> Arm for ReceiveArm<'_, T, S> {
         left(self.output.is_some())
     }
 
-    fn tells(&self) -> Tells {
-        Tells::Output
+    fn reports_cancel(&self) -> ReportsCancel {
+        ReportsCancel::Output
     }
 
     fn cancel(&mut self) {
@@ -183,7 +183,7 @@ impl<'s, 'a: 's, T> Source for &'s mut Sending<'a, T> {
 
 // SAFETY: the place is out of its list when `leave` returns; items are taken by a choice.
 unsafe impl<T, I: BorrowMut<Option<T>>> Arm for SendArm<'_, T, I> {
-    fn look(&mut self, _: &Context) -> bool {
+    fn try_complete(&mut self, _: &Context) -> bool {
         let Some(item) = self.item.borrow_mut().take() else { return false };
         match self.sender.channel().put(item) {
             Ok(()) => self.output = Some(Ok(())),
@@ -205,7 +205,7 @@ unsafe impl<T, I: BorrowMut<Option<T>>> Arm for SendArm<'_, T, I> {
         self.listed
     }
 
-    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> LeaveResult {
         if std::mem::take(&mut self.listed) {
             // SAFETY: it was listed, and its wait is over.
             let back = unsafe { self.sender.channel().leave_senders(self.spot.assume_init_ref()) };
@@ -217,8 +217,8 @@ unsafe impl<T, I: BorrowMut<Option<T>>> Arm for SendArm<'_, T, I> {
         left(self.output.is_some())
     }
 
-    fn tells(&self) -> Tells {
-        if self.item.borrow().is_some() { Tells::Output } else { Tells::No }
+    fn reports_cancel(&self) -> ReportsCancel {
+        if self.item.borrow().is_some() { ReportsCancel::Output } else { ReportsCancel::No }
     }
 
     fn cancel(&mut self) {
@@ -255,7 +255,7 @@ impl<'a, T> Source for &'a mut watch::Receiver<T> {
 
 // SAFETY: the place is out of its list when `leave` returns; nothing is handed over.
 unsafe impl<T> Arm for WatchArm<'_, T> {
-    fn look(&mut self, _: &Context) -> bool {
+    fn try_complete(&mut self, _: &Context) -> bool {
         self.output = match self.receiver.try_recv() {
             Ok(value) => Some(Ok(value)),
             Err(TryRecvError::Disconnected) => Some(Err(RecvError::Disconnected)),
@@ -272,16 +272,16 @@ unsafe impl<T> Arm for WatchArm<'_, T> {
         self.listed
     }
 
-    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> LeaveResult {
         if std::mem::take(&mut self.listed) {
             // SAFETY: `listed`, so `enter` has written the place and put it into the receiver's queue, and it is taken out once.
             unsafe { self.receiver.leave(self.place.assume_init_ref()) };
         }
-        Left::Nothing
+        LeaveResult::Nothing
     }
 
-    fn tells(&self) -> Tells {
-        Tells::Output
+    fn reports_cancel(&self) -> ReportsCancel {
+        ReportsCancel::Output
     }
 
     fn cancel(&mut self) {
@@ -297,8 +297,8 @@ impl<T> Output for WatchArm<'_, T> {
     }
 }
 
-fn left(chosen: bool) -> Left {
-    if chosen { Left::Chosen } else { Left::Nothing }
+fn left(chosen: bool) -> LeaveResult {
+    if chosen { LeaveResult::Chosen } else { LeaveResult::Nothing }
 }
 
 fn had<O>(output: &mut Option<O>) -> O {

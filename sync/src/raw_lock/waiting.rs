@@ -145,9 +145,9 @@ impl Waiting<'_> {
         }
     }
 
-    /// The same with a time-out of zero: takes the lock if it is free, and stands in no queue.
+    /// The same with a time-out of zero: takes the lock if it is free, and enters no queue.
     #[cold]
-    pub(crate) fn look(&mut self) -> Result<(), Refused> {
+    pub(crate) fn try_once(&mut self) -> Result<(), Refused> {
         if self.terms.reason.is_cancellable() && self.context.is_cancelled() {
             return Err(Refused::Cancelled);
         }

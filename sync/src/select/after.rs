@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use forebear_context::context::{Cause, Context, Ticket, with_foreign};
-use forebear_context::source::{Arm, Left, Output, Source, Tells};
+use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
 
 /// A source that is ready when `delay` has passed since this call, on the clock of the calling context; never, if an `Instant` cannot
 /// represent that time.
@@ -72,7 +72,7 @@ impl Source for &After {
 
 // SAFETY: nobody outside knows of it; the select's wait has the deadline.
 unsafe impl Arm for AfterArm {
-    fn look(&mut self, context: &Context) -> bool {
+    fn try_complete(&mut self, context: &Context) -> bool {
         self.0.at.is_some_and(|at| context.now() >= at)
     }
 
@@ -80,16 +80,16 @@ unsafe impl Arm for AfterArm {
         true
     }
 
-    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
-        Left::Nothing
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> LeaveResult {
+        LeaveResult::Nothing
     }
 
     fn deadline(&self) -> Option<Instant> {
         self.0.at
     }
 
-    fn tells(&self) -> Tells {
-        Tells::No
+    fn reports_cancel(&self) -> ReportsCancel {
+        ReportsCancel::No
     }
 }
 

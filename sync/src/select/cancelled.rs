@@ -2,7 +2,7 @@
 
 use forebear_context::context::{Cause, Context, Ticket};
 use forebear_context::error::Cancelled;
-use forebear_context::source::{Arm, Left, Output, Source, Tells};
+use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
 
 /// A source that is ready when the calling request is cancelled. In a thread that runs no request it never is.
 ///
@@ -56,7 +56,7 @@ impl Source for CancelledSource {
 
 // SAFETY: nobody outside knows of it; a cancel ends the select's wait.
 unsafe impl Arm for CancelledArm {
-    fn look(&mut self, context: &Context) -> bool {
+    fn try_complete(&mut self, context: &Context) -> bool {
         context.is_cancelled()
     }
 
@@ -64,12 +64,12 @@ unsafe impl Arm for CancelledArm {
         true
     }
 
-    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
-        Left::Nothing
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> LeaveResult {
+        LeaveResult::Nothing
     }
 
-    fn tells(&self) -> Tells {
-        Tells::Only
+    fn reports_cancel(&self) -> ReportsCancel {
+        ReportsCancel::Only
     }
 }
 

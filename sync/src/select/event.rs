@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use forebear_context::context::{Cause, Context, Ticket};
 use forebear_context::error::Cancelled;
-use forebear_context::source::{Arm, Left, Output, Source, Tells};
+use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
 
 use crate::Event;
 use crate::lock_queue::Place;
@@ -29,7 +29,7 @@ impl<'a> Source for &'a Event {
 
 // SAFETY: the place is out of its list when `leave` returns; nothing is handed over.
 unsafe impl Arm for EventArm<'_> {
-    fn look(&mut self, _: &Context) -> bool {
+    fn try_complete(&mut self, _: &Context) -> bool {
         self.output = self.event.is_set().then_some(Ok(()));
         self.output.is_some()
     }
@@ -42,18 +42,18 @@ unsafe impl Arm for EventArm<'_> {
         self.listed
     }
 
-    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> LeaveResult {
         // The thread that took it out made the event happen, even if the event is reset by now.
         // SAFETY: `listed`, so `enter` has written the place and put it into the event's queue, and it is taken out once.
         if std::mem::take(&mut self.listed) && !unsafe { self.event.leave(self.place.assume_init_ref()) } {
             self.output = Some(Ok(()));
-            return Left::News;
+            return LeaveResult::Completed;
         }
-        Left::Nothing
+        LeaveResult::Nothing
     }
 
-    fn tells(&self) -> Tells {
-        Tells::Output
+    fn reports_cancel(&self) -> ReportsCancel {
+        ReportsCancel::Output
     }
 
     fn cancel(&mut self) {

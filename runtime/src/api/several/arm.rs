@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use forebear_context::context::{Cause, Context, Ticket};
 use forebear_context::error::Cancelled;
-use forebear_context::source::{Arm, Left, Output, Source, Tells};
+use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
 
 use super::RequestSet;
 use super::waiting::each_member;
@@ -61,7 +61,7 @@ impl<'a, T> Source for &'a mut RequestSet<T> {
 
 // SAFETY: the context is out of the core when `leave` returns (RS1). Nothing is handed over: what has ended stays in the core until a look.
 unsafe impl<T> Arm for SetArm<'_, T> {
-    fn look(&mut self, _: &Context) -> bool {
+    fn try_complete(&mut self, _: &Context) -> bool {
         if self.next.is_none() {
             if self.set.core.is_empty() && self.set.has_given_up() {
                 self.set.find_given_up();
@@ -85,7 +85,7 @@ unsafe impl<T> Arm for SetArm<'_, T> {
         !(self.outside && self.set.has_given_up())
     }
 
-    unsafe fn leave(&mut self, context: &Context, cause: Cause) -> Left {
+    unsafe fn leave(&mut self, context: &Context, cause: Cause) -> LeaveResult {
         if std::mem::take(&mut self.listed) {
             self.set.core.leave();
             if cause == Cause::Cancelled
@@ -97,7 +97,7 @@ unsafe impl<T> Arm for SetArm<'_, T> {
                 parked::leave(context);
             }
         }
-        Left::Nothing
+        LeaveResult::Nothing
     }
 
     fn each_request(&self, with: &mut dyn FnMut(NonNull<()>)) {
@@ -106,8 +106,8 @@ unsafe impl<T> Arm for SetArm<'_, T> {
         }
     }
 
-    fn tells(&self) -> Tells {
-        Tells::Output
+    fn reports_cancel(&self) -> ReportsCancel {
+        ReportsCancel::Output
     }
 
     fn cancel(&mut self) {

@@ -206,7 +206,7 @@ impl Stock {
 
     /// Whether there are cells for a look. Called by a worker, which sleeps without a limit if there are none.
     #[inline]
-    pub(crate) fn is_to_be_looked_at(&self) -> bool {
+    pub(crate) fn is_to_be_inspected(&self) -> bool {
         self.has_unsorted() || self.watch.ends(|| self.has_unsorted())
     }
 
@@ -221,7 +221,7 @@ impl Stock {
 
     /// Marks the batches, or gathers some of those that have been here since the last look. Returns after how long the worker should call
     /// this again, if there still are cells.
-    pub(crate) fn look(&self, now: Instant) -> Duration {
+    pub(crate) fn inspect(&self, now: Instant) -> Duration {
         self.watch.begin();
         let mut state = self.lock();
         if let Some(last) = state.looked {

@@ -271,7 +271,7 @@ fn taken(stock: &Stock) -> Vec<*mut Free> {
 /// Looks at `now`, for the first time. Laggards may be looked for in other tests, so perhaps again.
 fn mark(stock: &Stock, now: Instant) {
     while stock.unwanted() == 0 {
-        assert_eq!(stock.look(now), LOOK);
+        assert_eq!(stock.inspect(now), LOOK);
         std::thread::yield_now();
     }
 }
@@ -279,7 +279,7 @@ fn mark(stock: &Stock, now: Instant) {
 /// Looks at `now` until all that had been marked is gathered.
 fn gather(stock: &Stock, now: Instant) {
     while stock.unwanted() > 0 {
-        stock.look(now);
+        stock.inspect(now);
         std::thread::yield_now();
     }
 }
@@ -293,9 +293,9 @@ fn a_chunk_goes_back_when_nobody_has_wanted_its_cells_from_one_look_to_the_next(
     cells.iter().for_each(|cell| unsafe { cell.cast::<u8>().write_bytes(1, CLASS * STEP) });
     let (some, rest) = cells.split_at(1_000);
     stock.give(CLASS, [batch(some), batch(rest)]);
-    assert!(!stock.is_to_be_looked_at(), "so few stay cut");
+    assert!(!stock.is_to_be_inspected(), "so few stay cut");
     mark(&stock, begin);
-    assert_eq!(stock.look(begin + LOOK / 4), LOOK * 3 / 4);
+    assert_eq!(stock.inspect(begin + LOOK / 4), LOOK * 3 / 4);
     assert_eq!((stock.chunks(), stock.unwanted()), (5, 2));
     gather(&stock, begin + LOOK);
     assert_eq!((stock.chunks(), stock.batches()), (0, 0));
@@ -356,7 +356,7 @@ fn no_chunk_goes_while_somebody_looks_for_laggards() {
     stock.give(CLASS, [batch(&cells)]);
     mark(&stock, begin);
     reclaim::read_section(|| {
-        assert_eq!(stock.look(begin + LOOK), LOOK);
+        assert_eq!(stock.inspect(begin + LOOK), LOOK);
         assert_eq!(stock.chunks(), 1);
     });
     gather(&stock, begin + LOOK);
@@ -373,7 +373,7 @@ fn who_gives_wakes_a_worker_only_if_nobody_watches() {
     assert!(!stock.wants_a_watcher(), "somebody has been woken");
     mark(&stock, begin);
     gather(&stock, begin + LOOK);
-    assert!(!stock.is_to_be_looked_at(), "a caller that gets true no longer watches");
+    assert!(!stock.is_to_be_inspected(), "a caller that gets true no longer watches");
     stock.give(CLASS, [batch(&cells_of(&stock, 20))]);
     assert!(stock.wants_a_watcher());
 }

@@ -185,7 +185,7 @@ impl Worker {
     /// go at once.
     pub(super) fn retire_unused(&self) -> bool {
         // SAFETY: V1.
-        let unused = unsafe { &mut *self.idle.get() }.look();
+        let unused = unsafe { &mut *self.idle.get() }.find_unused();
         if unused > 0 {
             self.retire(unused);
             self.shared().slab.let_none_stay_warm();

@@ -58,7 +58,7 @@ impl Idle {
 
     /// How many of the coldest have been here since the look before, of those that go at once; when these are the last, the others are
     /// found at the next look, unless somebody takes them.
-    pub(super) fn look(&mut self) -> usize {
+    pub(super) fn find_unused(&mut self) -> usize {
         let spare = self.spare();
         let unused = self.0[..spare].iter().take(RETIRED_AT_ONCE).take_while(|entry| entry.unused).count();
         if unused < RETIRED_AT_ONCE {
@@ -81,30 +81,30 @@ mod tests {
         const MANY: usize = 100;
         let mut idle = Idle::default();
         (0..MANY).for_each(|n| idle.put(1, coroutine(n)));
-        assert_eq!(idle.look(), 0, "it has only just seen them");
+        assert_eq!(idle.find_unused(), 0, "it has only just seen them");
         // The last come are taken first.
         let taken: Vec<_> = (0..30).map(|_| idle.take(1).unwrap()).collect();
         assert_eq!(taken[0], coroutine(MANY - 1));
         assert_eq!(idle.take(2), None);
         taken.into_iter().rev().for_each(|coroutine| idle.put(1, coroutine));
-        assert_eq!(idle.look(), MANY - 30);
+        assert_eq!(idle.find_unused(), MANY - 30);
         idle.0.drain(..MANY - 30);
-        assert_eq!(idle.look(), 30 - KEPT_UNUSED);
+        assert_eq!(idle.find_unused(), 30 - KEPT_UNUSED);
         idle.0.drain(..30 - KEPT_UNUSED);
-        assert_eq!((idle.spare(), idle.look()), (0, 0));
+        assert_eq!((idle.spare(), idle.find_unused()), (0, 0));
         // Many go in pieces, and what has come meanwhile stays for another look.
         (0..2 * RETIRED_AT_ONCE).for_each(|n| idle.put(1, coroutine(n)));
-        idle.look();
+        idle.find_unused();
         (0..MANY).for_each(|n| idle.put(1, coroutine(n)));
         for _ in 0..2 {
-            assert_eq!(idle.look(), RETIRED_AT_ONCE);
+            assert_eq!(idle.find_unused(), RETIRED_AT_ONCE);
             idle.0.drain(..RETIRED_AT_ONCE);
         }
-        assert_eq!(idle.look(), 0);
+        assert_eq!(idle.find_unused(), 0);
         idle.0.clear();
         // The last takes the place of one of another class that lay among them.
         (0..MANY).for_each(|n| idle.put(if n == 5 { 2 } else { 1 }, coroutine(n)));
-        idle.look();
+        idle.find_unused();
         assert_eq!(idle.take(2), Some(coroutine(5)));
         assert_eq!(idle.0.iter().filter(|entry| entry.coroutine == coroutine(MANY - 1)).count(), 1);
     }

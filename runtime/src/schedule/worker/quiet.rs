@@ -44,7 +44,7 @@ impl Worker {
     pub(crate) fn trim_if_quiet(&self) -> Option<Duration> {
         let (slab, stock) = (&self.shared().slab, &self.shared().depot.stock);
         let look = if self.has_spare() { self.look_what_is_spare() } else { None };
-        let cells = stock.is_to_be_looked_at().then(|| stock.look(time::now()));
+        let cells = stock.is_to_be_inspected().then(|| stock.inspect(time::now()));
         let trim = if slab.is_to_be_trimmed() { self.trim_by_the_clock() } else { None };
         look.into_iter().chain(cells).chain(trim).min()
     }
