@@ -57,15 +57,15 @@
 //! # What pinning cannot make sound
 //!
 //! A started request stays on one worker for its life, so `Rc`, `RefCell` guards and other `!Send` values may live
-//! across a wait. But requests of one worker interleave. An API that stores a *borrow* in a thread-local for the length
-//! of a closure (`scoped_tls::ScopedKey::set` and its like) assumes that closures on one thread end in the reverse
-//! order of their beginning. Two requests that wait inside such closures break that, in safe code: the second to leave
-//! restores a pointer into a released frame. Do not wait inside such a closure; [`no_suspend`] makes a wait in it
-//! panic, with the name you give the region.
+//! across a wait. But the requests of one worker interleave. An API that stores a *borrow* in a thread-local for the
+//! length of a closure (`scoped_tls::ScopedKey::set` and its like) assumes that closures on one thread end in the
+//! reverse order of their beginning. Two requests that wait inside such closures break that, in safe code: the second
+//! to leave restores a pointer into a released frame. Do not wait inside such a closure; [`no_suspend`] makes a wait in
+//! it panic, with the name you give the region.
 //!
 //! Known to be affected: `scoped-tls`, `scoped-tls-hkt`, `better_scoped_tls`, `environmental`, `salsa` (`attach`),
-//! `swc_common` (`GLOBALS.set`), `solar-interface`. To find others, look in what you depend on for thread-locals that hold
-//! a pointer and are set for the length of a closure, and run your tests on one worker, under AddressSanitizer.
+//! `swc_common` (`GLOBALS.set`), `solar-interface`. To find others, search your dependencies for thread-locals that
+//! hold a pointer and are set for the length of a closure. And run your tests on one worker, under AddressSanitizer.
 //! [docs/pinning.md](https://github.com/forebear-rs/forebear/blob/main/docs/pinning.md) has the commands. It also lists
 //! what is sound and still goes wrong: a thread-local's `RefCell` or a mutex guard held across a wait, locks that count by
 //! thread, entered tracing spans.

@@ -221,8 +221,8 @@ impl ClusterCoordinator {
 
     /// Waits until all tasks have ended that were scheduled before.
     ///
-    /// A join that is cancelled cancels the tasks that nobody else can want: its own request has scheduled them, nobody fetches them, there is at most one handle of each value, and no other join
-    /// waits for them.
+    /// A join that is cancelled cancels the tasks that nothing else can need. Its own request has scheduled them, no
+    /// fetch waits for them, there is at most one handle of each value, and no other join waits for them.
     ///
     /// Suspends. A cancellation point.
     ///

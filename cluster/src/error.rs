@@ -49,8 +49,9 @@ pub enum ClusterError {
         /// What the codec says.
         message: String,
     },
-    /// The encoded arguments are larger than the [limit](crate::ClusterCoordinatorBuilder::queue_limit) of the queue, or than the engine allows for a resource: pass a reference to
-    /// the data, such as a path or a [`Stored`](crate::Stored) value.
+    /// The encoded arguments are larger than the [limit](crate::ClusterCoordinatorBuilder::queue_limit) of the queue,
+    /// or than the engine allows for a resource. Pass a reference to the data, such as a path or a
+    /// [`Stored`](crate::Stored) value.
     #[non_exhaustive]
     TooLarge {
         /// Their size, in bytes.

@@ -9,8 +9,9 @@
 //!
 //! * The *writer* sends the orders that the socket does not take at once, so a [`Port`](crate::dispatch::Port) never waits; see [`outlet`]. It also kills a worker that does not heed a cancel within the grace, or reads nothing for so long after it was told to leave.
 //! * The *reader* hands reports to the dispatcher. A frame that cannot be read is counted and has the worker killed; its tasks go to others. A worker of another version is given up. An answer for a task or an attempt that the worker does not have is dropped and counted.
-//! * The *watcher* waits for the pidfd. Then it kills what is left of the process group, reaps the worker, has the reader end, which first hands on what the worker has said,
-//!   and tells the dispatcher that the worker is gone. It is the only one who tells so.
+//! * The *watcher* waits for the pidfd. Then it kills what is left of the process group, and reaps the worker. It ends
+//!   the reader, which first passes on the worker's last messages, and reports to the dispatcher that the worker is
+//!   gone. No other thread reports that.
 //!
 //! # A worker that ends by itself
 //!

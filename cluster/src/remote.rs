@@ -247,7 +247,8 @@ impl<T> RemoteValue<T> {
 impl<T: DeserializeOwned> RemoteValue<T> {
     /// Waits until the task has ended, and decodes its result. The answer is the same each time.
     ///
-    /// A fetch that is cancelled cancels the task as well, if nothing else wants it: no other fetch waits for it, there is no other clone of this handle, and no `join` waits.
+    /// A fetch that is cancelled cancels the task as well, if nothing else needs it. That is so if no other fetch waits
+    /// for it, there is no other clone of this handle, and no `join` waits.
     ///
     /// Suspends. A cancellation point.
     ///

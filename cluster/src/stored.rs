@@ -93,8 +93,9 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Stored<T> {
     ///
     /// # Errors
     ///
-    /// [`Cancelled`](forebear::Cancelled). A task that returns one of the others fails: with [`FailureKind::Store`](crate::FailureKind::Store) if the store does not have the object, as with a token of another
-    /// cluster; with [`FailureKind::Codec`](crate::FailureKind::Codec) if it holds another type.
+    /// [`Cancelled`](forebear::Cancelled). A task that returns one of the others fails. The kind is
+    /// [`FailureKind::Store`](crate::FailureKind::Store) if the store does not have the object, as with a token of
+    /// another cluster. It is [`FailureKind::Codec`](crate::FailureKind::Codec) if the object has another type.
     pub fn get(&self, ctx: &TaskCtx) -> Result<Arc<T>, Error> {
         ctx.node.cache()?.get(self.object, self.bytes)
     }

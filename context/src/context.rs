@@ -19,15 +19,16 @@
 //! 3. It calls [`park`](Context::park), which returns the cause once the slot says something else.
 //! 4. Each waker exchanges the slot from (ticket, waiting) to (ticket, cause). The one that wins makes the context
 //!    runnable, exactly once, and touches no memory of the waiter's afterwards. The others are refused. They may still
-//!    have a pointer to a node that its owner is about to remove: they mark the node when they are done, and the owner waits
-//!    for that mark.
+//!    have a pointer to a node that its owner is about to remove. So they mark the node when they no longer use it, and
+//!    the owner waits for that mark.
 //!
 //! # Choosing first, waking later
 //!
-//! A thread that hands something over (a lock, a permit, an item) under a lock of its own must be sure that its waiter takes it, and
-//! may wake that waiter only after it has released its lock. So it *chooses*: it exchanges the slot from (ticket, waiting) to (ticket, chosen).
-//! From then on every other waker, time-out and cancel is refused. The context does not continue yet, so its frame stays, and a
-//! node in it may be linked into a list of the chosen. [`ready`] then ends the wait. A thread that chooses a waiter always calls it.
+//! A thread that hands something over (a lock, a permit, an item) under a lock of its own must be sure that its waiter takes it. It
+//! may wake that waiter only after it has released its lock. So it *chooses*: it exchanges the slot from (ticket, waiting) to
+//! (ticket, chosen). From then on every other waker, time-out and cancel is refused. The context does not continue yet, so its frame
+//! stays, and a node in it may be linked into a list of the chosen. [`ready`] then ends the wait. A thread that chooses a waiter
+//! always calls it.
 //!
 //! # The race
 //!

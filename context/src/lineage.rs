@@ -120,8 +120,8 @@ pub fn root_key_with_deadline(priority: Priority, deadline: Instant) -> u64 {
     biased << 56 | u64::try_from(steps).unwrap_or(NUMBER).clamp(1, NUMBER)
 }
 
-/// The instant from which deadlines, and the coarse times of waits, are counted: ten years before the first call, since a clock that is set by hand may be
-/// behind the machine's.
+/// The instant from which deadlines and the coarse times of waits are counted. It is ten years before the first call,
+/// since a manual clock may be behind the machine's.
 pub fn epoch() -> Instant {
     const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
     // Not a OnceLock, whose order a sanitizer does not see. Made once and never freed.

@@ -158,8 +158,8 @@ impl Several {
     ///
     /// # Safety
     ///
-    /// By the thread that the waiter is on, while its stack is left in that wait; or by any thread, while that wait is
-    /// [held](crate::context::edge), if it was bound with nothing written to the row since.
+    /// By the thread that the waiter is on, while its stack is left in that wait. Or by any thread while that wait is
+    /// [held](crate::context::edge), if the row was not written to since the wait was bound.
     pub unsafe fn each_request(&self, with: &mut dyn FnMut(NonNull<()>)) {
         // SAFETY: by the contract of `new`; the stack is left, or does not go on while its wait is held, so nobody writes to the row.
         unsafe { (self.each)(self.row, with) };

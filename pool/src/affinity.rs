@@ -1,7 +1,7 @@
 //! Which cores the workers run on, and what happens when the system will not have it.
 //!
-//! Pinning is a wish: it can be refused (a core that does not exist, a container, a platform without it), and the work
-//! goes on unpinned, with one warning per engine.
+//! Pinning can be refused: the core may not exist, a container may forbid it, or the platform may not support it. Then
+//! the threads run unpinned, with one warning per engine.
 //!
 //! Invariant 1: `cpu_set_t` is a plain array of bits, valid for every bit pattern, all zero included; a core below
 //! `CPU_SETSIZE` is a bit inside it.

@@ -6,9 +6,9 @@
 //! - [`ThreadPool`]: a fixed number of threads over a queue whose discipline is a type parameter ([`PriorityQueue`],
 //!   [`FifoQueue`], [`LifoQueue`], any [`Queue`]). Tasks are closures or types of your own ([`Task`]); those that share a
 //!   [`AffinityKey`] all run on one worker. Stopping hands back what was queued.
-//! - [`Engine`]: the threads themselves, for those who have a scheduler of their own: it is lent a [`Supply`] and does
-//!   the rest: names, cores, hooks, states, sleep and wake-up ([`Signals`]), stop. [`Mailbox`] is the way to hand items to
-//!   one of its workers.
+//! - [`Engine`]: the threads themselves, for a scheduler of your own. It borrows a [`Supply`] of tasks, and does the
+//!   rest: names, cores, hooks, states, sleep and wake-up ([`Signals`]), stop. A [`Mailbox`] passes items to one of its
+//!   workers.
 //!
 //! ```
 //! use std::sync::mpsc;
@@ -28,8 +28,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A worker that has nothing to do searches for about as long as a sleep costs, then sleeps; a new task wakes at most
-//! one worker, and none while one searches. `src/signals/README.md` tells how, and why no wake-up is lost.
+//! A worker without work searches for about as long as a sleep costs, then sleeps. A new task wakes at most one worker,
+//! and none while one searches. `src/signals/README.md` describes the protocol, and why no wake-up is lost.
 
 mod affinity;
 mod engine;

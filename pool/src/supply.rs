@@ -1,8 +1,9 @@
 //! What an engine's workers live on: the one trait between threads and tasks.
 //!
-//! The engine knows threads, not tasks. Its owner lends it a `Supply`: where tasks come from, and when a worker
-//! may go. All methods but [`Supply::signals`] are called by a worker's own thread, inside [`Worker::idle`], with no lock
-//! of the engine held; so they may lock what is theirs, and may call [`Signals::notify_any`] and [`Signals::wake`].
+//! The engine knows threads, not tasks. Its owner lends it a `Supply`, which says where tasks come from, and when a
+//! worker may leave. A worker's own thread calls all methods but [`Supply::signals`], inside [`Worker::idle`], and
+//! holds no lock of the engine. So the methods may take locks of their own, and may call [`Signals::notify_any`] and
+//! [`Signals::wake`].
 //!
 //! Order of the calls in one round of idling, `?` for what may be left out:
 //!

@@ -1,12 +1,13 @@
 //! What a plain thread pool runs, and where.
 //!
-//! A task is anything that can be run once. Most are closures and run anywhere. A *stateful* task is one of a line of
-//! tasks that share something tied to a thread: a step of a long computation that wakes its next step, an object whose
-//! library wants all calls from one thread. Such tasks share a [`AffinityKey`]: empty until the first of them is taken by a
-//! worker, and from then on naming that worker.
+//! A task is anything that can be run once. Most are closures and run anywhere. *Stateful* tasks share something that
+//! is tied to a thread. Examples are the steps of a long computation, each of which wakes the next, and calls of a
+//! library that must all come from one thread. Such tasks share an [`AffinityKey`]. It is empty until a worker takes
+//! the first of them, and from then on it names that worker.
 //!
-//! An affinity key is set once per pool, under its own lock, by the worker that has the task in its hands; so of two clones taken
-//! by two workers at the same moment one sets it, and the other's worker sends its clone there.
+//! An affinity key is set once per pool, under its own lock, by the worker that has taken a task with it. If two
+//! workers take two tasks with one key at the same moment, one of them sets the key. The other sends its task to that
+//! worker.
 
 use std::fmt;
 use std::sync::PoisonError;

@@ -1,9 +1,9 @@
 //! The supply of a plain thread pool: one shared queue, and one for each worker, behind one lock.
 //!
-//! **Where an item is.** On the *shared* queue, for anyone; on a worker's *own* queue, because its key names that worker;
-//! in a worker's *hands*; or, if its key turned out to name another worker when the pool had been closed already, among the
-//! *misplaced*. From hands it is run, or put on another worker's own queue, or misplaced. Nothing else moves it, so what was
-//! put in is run, handed back, or given to the hook for what is left over.
+//! **Where an item is.** It is in one of four places: the *shared* queue, for any worker; a worker's *own* queue,
+//! because its key names that worker; a worker's *hands*; the *misplaced*. From a worker's hands it is run, or put on
+//! another worker's own queue. It is misplaced if its key names another worker and the pool has been closed meanwhile.
+//! Nothing else moves it, so each item is run, handed back, or given to the hook for leftovers.
 //!
 //! **Phases.** *Open*: items go in and out. *Closed* (by `stop`): none goes in and no worker takes one; `stop` takes
 //! them all when the workers have ended. *Abandoned* (by drop): as closed, but nobody will come for misplaced, so they go
@@ -26,8 +26,8 @@ use crate::engine::{contain, discard};
 use crate::task::PoolMark;
 use crate::{Leftover, Queue, Signals, Stopped, Supply, Task, TaskPanic};
 
-/// A worker takes from its own queue first, but one time in so many from the shared one: tasks with a key that wake
-/// themselves must not keep all others waiting for ever.
+/// A worker takes from its own queue first, but one time in so many from the shared one. Otherwise tasks with a key
+/// that wake each other could keep all others waiting for ever.
 const SHARED_FIRST_ONE_IN: u32 = 16;
 
 /// Told of every task that panicked.

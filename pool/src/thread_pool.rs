@@ -42,9 +42,9 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// **Dropping** a pool tells its workers to stop after their current tasks, and does not wait for them; what was queued
-/// goes to [`ThreadPoolBuilder::on_leftover`], whose default drops it and says so on stderr. To wait, and to get it back, call
-/// [`stop`](ThreadPool::stop).
+/// **Dropping** a pool stops its workers after their current tasks, and does not wait for them. Queued tasks go to
+/// [`ThreadPoolBuilder::on_leftover`]; by default they are dropped, with a line on stderr. To wait, and to get the
+/// queued tasks back, call [`stop`](ThreadPool::stop).
 #[doc(alias = "spawn_blocking")]
 pub struct ThreadPool<Q>
 where
@@ -368,9 +368,9 @@ impl<Q: Queue> ThreadPoolBuilder<Q> {
         self
     }
 
-    /// Given the tasks that were queued when the pool was dropped, in the dropping thread; rarely a second time, in a
-    /// worker's thread, for a task that was on its way to its affinity key at that moment. Otherwise they are dropped, and
-    /// that is one line on stderr. A panic in it is contained.
+    /// Is called with the tasks that were queued when the pool was dropped, in the dropping thread. Rarely it is called
+    /// a second time, in a worker's thread, for a task that was being sent to its key's worker at that moment. Without
+    /// this hook the tasks are dropped, with a line on stderr. A panic in it is caught.
     ///
     /// ```
     /// use forebear::pool::{FifoQueue, Job, ThreadPool};

@@ -1,8 +1,8 @@
 //! A worker: one thread of an engine, and the steps of its loop.
 //!
-//! The worker has no loop of its own. The owner of the engine writes it, on the thread's own stack or from inside
-//! coroutines, out of two steps: get a task (from the supply directly, or by [`Worker::idle`] when there is none), run
-//! it.
+//! The worker has no loop of its own. The owner of the engine writes the loop, on the thread's own stack or inside
+//! coroutines. It has two steps: get a task, from the supply directly or by [`Worker::idle`] when there is none, and
+//! run it.
 //!
 //! ```text
 //!            found                          found

@@ -36,8 +36,9 @@
 //! * A worker leads a process group of its own. What it forks is stopped with it, and gets SIGKILL when the attempt is over.
 //! * Every wait has a limit: for the start, after SIGTERM, after SIGKILL. A process that survives SIGKILL is reported by its number.
 //! * The agent signals no process number after it has reaped the process, so it hits no other process.
-//! * When the agent's process ends, however it ends, its workers and what they have forked get SIGKILL: each worker by the kernel, its process group by a guard, a second
-//!   process of this program that is a member of the group.
+//! * When the agent's process ends, however it ends, its workers and the processes that they have forked get SIGKILL.
+//!   The kernel kills each worker. A guard kills its process group: a second process of this program, which is a member
+//!   of the group.
 //! * What a killed agent leaves in the temporary directory, the next agent of the same user removes.
 //! * The agent does not poll: pidfds report the ends.
 //!
@@ -54,8 +55,9 @@
 //! | the group of a worker whose guard some process has killed by its number | as each group | the worker ends, what it has forked survives |
 //! | a process in an uninterruptible call of the kernel | is reported, and ends when the call returns | ends when the call returns |
 //!
-//! A process group is the widest set of processes that a program can signal without rights of its own: a session has no such call, and a number that is looked up may belong to
-//! another process by then. To end daemons, too, run the agent as a unit of systemd, which ends a whole control group.
+//! A process group is the widest set of processes that a program without privileges can signal. There is no such call
+//! for a session, and a process id that was looked up may belong to another process by then. To end daemons, too, run
+//! the agent as a unit of systemd, which ends a whole control group.
 //!
 //! In a terminal, workers are background processes: Ctrl-C reaches the agent alone ([`pass_signals`](LocalAgentBuilder::pass_signals)), and their standard input is empty.
 

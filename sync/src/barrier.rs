@@ -2,9 +2,10 @@
 //!
 //! # The race
 //!
-//! *The last one against a leaver.* The last arrival wakes all others, under the lock of the queue. One of them may have been
-//! cancelled a moment ago, or its time may be up, and it has not come to the lock yet to be taken out of the count. Then it is too late:
-//! it has been counted, the generation is over, and it answers as one of it. So each generation has exactly as many as it should.
+//! *The last one against a leaver.* The last arrival wakes all others, under the lock of the queue. One of them may
+//! have been cancelled or timed out a moment ago, and has not taken the lock yet to leave the count. Then it is too
+//! late: it has been counted, the generation is over, and its wait succeeds. So each generation has exactly the right
+//! number of waiters.
 
 use forebear_context::shim::mutant;
 use std::cell::Cell;

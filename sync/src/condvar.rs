@@ -136,8 +136,8 @@ impl Condvar {
     ///
     /// # Panics
     ///
-    /// If others wait at this moment with another mutex; in a `no_suspend` region; and if the mutex cannot be locked again because of a
-    /// cycle of locks and requests, which the message names.
+    /// If other waiters use another mutex at this moment. In a `no_suspend` region. If the mutex cannot be locked again
+    /// because of a cycle of locks and requests, which the message names.
     #[inline(always)]
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) -> Result<(), Cancelled> {

@@ -1,9 +1,10 @@
 //! A heap of places that lie in their owners' frames: a line, and a pairing heap (Fredman, Sedgewick, Sleator, Tarjan: *The pairing
 //! heap*, 1986).
 //!
-//! What comes in order, no key smaller than the one before, is put at the end of the line, so equals cost a few stores to put in, to
-//! take out first, and to take out anywhere. What comes out of order goes into the pairing heap: to put one in takes constant time;
-//! to take the first out, or any, O(log n) amortised. It allocates nothing, and nothing recurses.
+//! Entries that arrive in order, no key smaller than the one before, go to the end of a list. So entries with equal
+//! keys cost a few stores to insert, to take out first, and to take out anywhere. Entries that arrive out of order go
+//! into the pairing heap. An insertion takes constant time; to take out the first or any other takes O(log n),
+//! amortised. The heap allocates nothing, and nothing recurses.
 //!
 //! # Invariants
 //!

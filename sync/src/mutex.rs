@@ -27,10 +27,10 @@ static MUTEX: Lock = called("Mutex");
 /// Waiters stand in a [`LockQueue`](crate::primitive::LockQueue): the most urgent is woken first, among equals the earliest. At most 32
 /// newcomers overtake the waiters that stand there. From then on at least each second choice is one of those waiters, whatever its age.
 ///
-/// A release leaves the lock free for any running code, so a woken waiter may find it taken. A waiter that has lost four times reserves the
-/// lock for 50 µs, in which no other takes it; so does a waiter that loses half a millisecond or more after its first loss. There is no
-/// reservation against a holder of the same worker, which could not continue meanwhile. If the reservation does not help, the next choice
-/// hands the lock over. So a waiter is woken at most five times.
+/// A release leaves the lock free for any running code, so a woken waiter may find it taken. A waiter that has lost four times reserves
+/// the lock for 50 µs, in which no other takes it. So does a waiter that loses half a millisecond or more after its first loss. There is
+/// no reservation against a holder of the same worker, which could not continue meanwhile. If the reservation does not help, the next
+/// choice hands the lock over. So a waiter is woken at most five times.
 ///
 /// While a woken waiter has not run yet, up to 32 releases in a row wake no other, unless a more urgent waiter has arrived since. No code
 /// overtakes a woken waiter of its own worker that is as urgent. If all waiters belong to the worker that releases the lock, the lock is

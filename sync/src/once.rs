@@ -118,8 +118,8 @@ impl Once {
     ///
     /// # Panics
     ///
-    /// If `f` does; if `f` calls this again, itself or through what it waits for: the message names that cycle; and in a `no_suspend` region, if
-    /// it would have to wait.
+    /// If `f` panics. If `f` calls this again, itself or through a request that it waits for; the message names that
+    /// cycle. In a `no_suspend` region, if it would have to wait.
     #[inline(always)]
     #[track_caller]
     pub fn call_once(&self, f: impl FnOnce()) {

@@ -35,8 +35,9 @@
 //!   release then leaves it the lock. It does not if the holder is of its own thread, since that holder cannot release while this waiter polls.
 //! * *Then the lock is owed to it.* If it has not got the lock by then, the release that chooses it next hands the lock over (decision 0044). So the lock
 //!   stays with a waiter that does not run yet only after [`LOSSES`](waiting::LOSSES) losses, and once per wait.
-//! * *A polling stack gives way.* A stack that has tried a contended lock 64 times, and has waited for nothing else meanwhile, yields to other
-//!   fibers of its worker and to an unstarted request (`Context::try_again`). The stack may be polling for what one of them does.
+//! * *A polling stack gives way.* A stack may try a contended lock 64 times and wait for nothing else meanwhile. Then
+//!   it yields to other fibers of its worker and to an unstarted request (`Context::try_again`). The stack may be
+//!   polling for what one of them does.
 //!
 //! While a waiter is on its way, the next releases wake no other. A second waiter would most likely find the lock taken, and each wake-up
 //! transfers several cache lines between cores. This holds for [`PASSES`] releases in a row, since the waiter on its way may be
@@ -154,8 +155,9 @@ impl Line {
     }
 }
 
-/// The system's clock, by which threads have their turns. Not that of a context: it may be a user's, and this is called under the queue's lock, and between
-/// the beginning and the end of a wait that lets go of the lock.
+/// The system's clock, by which threads have their turns. A context's clock may be the user's code. This function is
+/// called where no user code may run: under the queue's lock, and between the beginning and the end of a wait that
+/// releases the lock.
 #[cfg(not(all(test, not(loom))))]
 fn clock() -> Instant {
     Instant::now()

@@ -2,12 +2,13 @@
 //!
 //! # Who is the owner
 //!
-//! A request, on a thread; outside any request, the thread. The stack would not do: a child that is run on its waiter's stack would own
-//! what its waiter has taken, and one that is run elsewhere would not, so exclusion would depend on the place. The request alone would not do
-//! either: an arm of a join goes by the request that called, and may be stolen by another thread, while the value is of one thread at a time.
-//! The thread alone would let two requests of one worker have it together. The lock is sound since the owner's thread is the only one that
-//! reaches the value; that it is one request there is for the sake of users. The address of a request may be another's later,
-//! while a guard that was leaked still lends the value; it is on the same thread then.
+//! A request together with its thread; outside any request, the thread. The stack alone would be wrong. A child that
+//! runs on its waiter's stack would own what its waiter has locked, and a child that runs elsewhere would not. The
+//! request alone would be wrong. An arm of a join belongs to the request that called, and another thread may steal it,
+//! but only one thread at a time may access the value. The thread alone would let two requests of one worker hold the
+//! lock together. The lock is sound because only the owner's thread reaches the value. That the owner is also one
+//! request is a service to users. The address of a request may be reused while a leaked guard still lends the value;
+//! then both are on the same thread.
 //!
 //! # Invariants
 //!

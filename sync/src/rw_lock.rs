@@ -121,8 +121,8 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Panics
     ///
-    /// If the wait would close a cycle of locks and requests, which the message names; in a `no_suspend` region, if it would have to
-    /// wait; and if an absurd number of guards was leaked.
+    /// If the wait would close a cycle of locks and requests, which the message names. In a `no_suspend` region, if it
+    /// would have to wait. If so many guards were leaked that the count of readers is full.
     #[inline(always)]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {

@@ -1,14 +1,15 @@
 //! One wait of several: what `select!` expands to.
 //!
-//! A select is a *row* of arms in the frame of its caller, one inside the other, so that each may be of a type of its own and none is
-//! boxed. [`forebear_context::source`] says what an arm is, and how a select works.
+//! A select is a *row* of arms in the frame of its caller. The arms are nested types, so that each may have a type of
+//! its own and none is boxed. [`forebear_context::source`] says what an arm is, and how a select works.
 //!
 //! # The race
 //!
-//! An arm finds on entering that it need not wait: something has come between the look and the entering. The wait is taken back then;
-//! if that is refused, somebody has already handed something to another arm, and the select goes and gets it. Two selects that offer
-//! to each other what each other wants, in opposite order, may both take their waits back and find each other gone; so after that each
-//! pauses, longer every time and by its own number, before it looks again.
+//! An arm that enters may find that it need not wait, since it became ready after the select had tried it. Then the
+//! select takes its wait back. If that is refused, a thread has already handed something to another arm, and the select
+//! takes that. Two selects may offer each other what the other wants, in opposite order. Both may take their waits
+//! back, and then neither finds the other listed. So after that each pauses before it tries again, longer every time
+//! and by a number of its own.
 
 use std::ptr::NonNull;
 use std::time::Instant;

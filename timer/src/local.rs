@@ -32,7 +32,8 @@
 //!
 //! * A deadline holds when every thread of the worker is stuck: the server is another process, or at least another thread.
 //!   The message is sent by the thread that acquires the timer, before the call returns.
-//! * A worker that has released a timer in time is not killed for it, even if the server stands still then and its queue is full: a release does not wait for room.
+//! * A worker that has released a timer in time is not killed for it, even if the server is stopped at that moment and
+//!   its queue is full. A release does not wait for room.
 //! * Nobody is killed but the process that has asked for the timer. Its number, once given to another process, means nobody.
 //! * When a worker ends its timers are dropped at once, and nobody is reaped for them. When it only closes its connection they go on.
 //! * Time is the monotonic clock of the machine, the same in all processes (of one time namespace).

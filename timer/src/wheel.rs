@@ -16,13 +16,14 @@
 //! # How it works
 //!
 //! After G. Varghese and T. Lauck, *Hashed and Hierarchical Timing Wheels* (SOSP 1987; IEEE/ACM Transactions on Networking 5(6), 1997),
-//! scheme 7, with the placement by the highest digit that differs, and with a word of bits per level that says which slots are not
+//! scheme 7. An entry is placed by the highest digit that differs, and each level has a word of bits that says which slots are not
 //! empty. Tokio has these two as well, with six levels of a millisecond and up. Here a tick is a nanosecond and the levels reach as far
 //! as an `Instant` does. So a slot of level 0 is *one* instant, nothing is rounded and nothing overflows; decision 0014 has the reasons.
 //!
-//! The earliest entry is in the first slot of the lowest level that has any. A moment that differs from the cursor only in lower digits is earlier than
-//! one that differs in a higher digit (W2), and within a level a smaller digit is earlier. Two searches for a lowest set bit find that slot. The slot
-//! remembers which of its items is the earliest. If that item is dead, the next query searches the slot once.
+//! The earliest entry is in the first slot of the lowest level that has any. A moment that differs from the cursor only
+//! in lower digits is earlier than one that differs in a higher digit (W2). Within a level a smaller digit is earlier.
+//! Two searches for a lowest set bit find that slot. The slot remembers which of its items is the earliest. If that
+//! item is dead, the next query searches the slot once.
 //!
 //! When the cursor moves to `t`, and no entry is earlier, all entries whose place changes are in one slot, that of `t`: it is *unrolled*.
 //! (An entry of a higher level still differs from the cursor first in the same digit. So does one of the same level and another digit. Lower

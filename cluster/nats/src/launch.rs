@@ -1,9 +1,11 @@
 //! [`Launcher`]: the worker processes that the coordinator's process starts itself, beside those that come from elsewhere.
 //!
-//! A worker process has one end of a socket pair as standard input. Its first message there is a [`Handover`]: which server, as whom, and under which name; so no secret stands in arguments or in the
-//! environment. After that the socket says two things: it ends when the coordinator lets the worker go, or is dead; and a worker that leaves in order says so by a last byte. A task may end the process,
-//! too, by any exit status. An environment variable with the socket's inode says to a program
-//! that it is such a worker. What a worker starts has another standard input, and is none.
+//! A worker process has one end of a socket pair as standard input. Its first message there is a [`Handover`]: the
+//! server, the credentials, and the worker's name. So no secret is in arguments or in the environment. After that the
+//! socket carries two signals. It is closed when the coordinator dismisses the worker, or is dead. And a worker that
+//! leaves in order sends a last byte. A task may end the process, too, by any exit status. An environment variable with
+//! the socket's inode says to a program that it is such a worker. What a worker starts has another standard input, and
+//! is none.
 //!
 //! A thread waits for the pidfd of each process, kills its group, reaps it, and tells the engine at once that it is dead: nobody waits for a lease then. A pidfd names the process and no
 //! other, so a kill never hits a stranger.

@@ -34,9 +34,12 @@
 //!
 //! # What is on the server
 //!
-//! For a job `J`: the streams `FB_J_TASKS` (the queue: subjects `fb.J.task.GENERATION`, one consumer that all workers share) and `FB_J_RESULTS` (`fb.J.result`), the bucket of objects `FB_J_BLOBS` for what is larger than
-//! 256 KiB, and `FB_J_META` (which coordinator runs). For a group `G`: the bucket `FB_G_GROUP`, in `$KV.FB_G_GROUP.>`. Without a stream: `fb.J.hello`, `fb.J.up`, `fb.J.pulse`, `fb.J.down.>`. A worker's account has to publish to `fb.J.>`, `$JS.>` and `$O.>`, and to subscribe to `fb.J.>` and `_INBOX.>`.
-//! A job that has ended leaves nothing; what a killed coordinator has left goes when the next one of that job starts.
+//! For a job `J`: the stream `FB_J_TASKS` is the queue, with subjects `fb.J.task.GENERATION` and one consumer that all
+//! workers share. `FB_J_RESULTS` is a stream, too (`fb.J.result`). The bucket of objects `FB_J_BLOBS` is for what is
+//! larger than 256 KiB, and `FB_J_META` says which coordinator runs. For a group `G`: the bucket `FB_G_GROUP`, in
+//! `$KV.FB_G_GROUP.>`. Without a stream: `fb.J.hello`, `fb.J.up`, `fb.J.pulse`, `fb.J.down.>`. A worker's account has
+//! to publish to `fb.J.>`, `$JS.>` and `$O.>`, and to subscribe to `fb.J.>` and `_INBOX.>`. A job that has ended leaves
+//! nothing. The next coordinator of a job removes what a killed one has left.
 //!
 //! Linux only, and tested with version 2.9 of the server.
 

@@ -203,8 +203,8 @@ impl Nats {
         self
     }
 
-    /// A worker that this process has started and that ends by itself is started again, but not any more when it has ended so many times in a row before it was ready. 5 if not told otherwise, 0: none is
-    /// started again after such an end.
+    /// A worker that this process has started and that ends by itself is started again. After so many ends in a row
+    /// before it was ready it is not. Default: 5. With 0 no worker is started again after such an end.
     #[must_use]
     pub fn restarts(mut self, restarts: u32) -> Nats {
         self.restarts = restarts;

@@ -44,10 +44,12 @@ pub(crate) struct Looks {
 }
 
 impl Looked {
-    /// The consumer passes messages over, and will: it is beyond the end of the stream, or there were more messages than it knows of each time it was looked at, and nothing has moved in between.
+    /// The consumer passes messages over, and will continue to. It is beyond the end of the stream, or each check found
+    /// more messages than it knows of, and nothing has moved in between.
     ///
-    /// A server that is killed in the moment in which a stream becomes empty gives the next message the number 1 when it comes back, and its consumers stay where they were. Messages whose
-    /// deletion the server had not written down come back, too, to a consumer that has left them behind.
+    /// A server may be killed at the moment when a stream becomes empty. After a restart it gives the next message the
+    /// number 1, and its consumers stay where they were. Messages whose deletion the server had not written return,
+    /// too, behind a consumer that has already passed them.
     fn passes_over(&self, before: Option<Looked>) -> bool {
         self.delivered > self.newest || self.messages > self.handed && before == Some(*self)
     }

@@ -18,8 +18,9 @@
 //!
 //! # What shares a message
 //!
-//! A message costs the server and both ends far more than its bytes. Claims, orders and ends of tasks that are there at the same time travel together: an [`Up`] has a list of
-//! claims, a message to a member a list of [`Down`]s, and a [`Record`] a list of ends. Nothing waits for company.
+//! A message costs the server and both ends far more than its bytes. Claims, orders and ends of tasks that exist at the
+//! same time share a message. An [`Up`] has a list of claims, a message to a member a list of [`Down`]s, and a
+//! [`Record`] a list of ends. None of them waits for others.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -16,8 +16,10 @@
 //!
 //! # When a session is lost
 //!
-//! The coordinator may be dead, or take this worker for dead. So a session ends itself when it has heard no pulse of the coordinator for a lease, or when it finds that it stood still for a lease: it cancels all that runs, waits until it has ended,
-//! and asks to join anew. A task that does not heed a cancel within the grace ends the process: nothing else makes sure that it does not run on.
+//! The coordinator may be dead, or may consider this worker dead. So a session ends itself when it has received no
+//! pulse of the coordinator for a lease, or when it finds that it was stopped for a lease. It cancels all tasks that
+//! run, waits until they have ended, and asks to join anew. If a task does not end within the grace, the process ends:
+//! nothing else makes sure that the task does not continue.
 
 mod session;
 mod slots;

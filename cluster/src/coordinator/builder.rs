@@ -159,8 +159,9 @@ impl ClusterCoordinatorBuilder {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::NameTaken`], if two tasks have one name. [`ClusterError::Start`], if the engine cannot start, the journal cannot be opened or is another coordinator's, all its workers were refused since they have other tasks, or too few are ready after the
-    /// [time-out](Self::start_timeout). [`ClusterError::Cancelled`].
+    /// [`ClusterError::NameTaken`], if two tasks have one name. [`ClusterError::Start`], if the engine cannot start, if
+    /// the journal cannot be opened or is another coordinator's, or if all workers were refused since they have other
+    /// tasks. Also if too few workers are ready after the [time-out](Self::start_timeout). [`ClusterError::Cancelled`].
     pub fn start(self) -> Result<ClusterCoordinator, ClusterError> {
         self.tasks.check()?;
         let open = |file: &PathBuf| {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 /// The hook of an engine for warnings, as text for a human reader. The default writes them to standard error.
 ///
-/// For authors of engines: what happens on a thread of the engine's own, such as a worker that cannot be started again, has no caller to whom an error
-/// could be returned.
+/// For authors of engines. An event on a thread of the engine's own, such as a worker that cannot be started again, has
+/// no caller to which an error could be returned.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};

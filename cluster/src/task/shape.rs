@@ -1,7 +1,8 @@
 //! [`of`]: the shape of a type, as text: what the type asks of its deserializer.
 //!
-//! The name of a type says nothing of its fields, and bytes in postcard do not either: a struct whose fields have changed reads what an older program has written, and reads it wrong. So the
-//! signature of a task holds the shapes of its types, too.
+//! Neither the name of a type nor its bytes in postcard describe its fields. So a struct whose fields have changed
+//! would decode the bytes of an older program, and decode them wrongly. Therefore the signature of a task has the
+//! shapes of its types, too.
 //!
 //! # How a shape is found
 //!

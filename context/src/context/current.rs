@@ -36,9 +36,9 @@ pub unsafe fn set_current(context: Option<NonNull<Context>>) {
     CURRENT.with(|c| c.set(context));
 }
 
-/// Code of the user's is about to be called on this stack, whatever it may do: wait, too. Debug builds end the process if this is in the middle
-/// of a wait, after [`begin`](Context::begin) and before [`park`](Context::park) has returned: that code would begin another, and the
-/// ticket and the cause of the first would be lost.
+/// User code is about to be called on this stack, and may wait. Debug builds end the process if the stack is in the
+/// middle of a wait, after [`begin`](Context::begin) and before [`park`](Context::park) has returned. That code might
+/// begin another wait, and the ticket and the cause of the first would be lost.
 #[inline(always)]
 pub fn user_code() {
     #[cfg(all(debug_assertions, not(any(loom, shuttle))))]

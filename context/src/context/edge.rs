@@ -12,8 +12,8 @@
 //!
 //! A wait for what another context holds (a lock) leads to its holder at the moment of the walk ([`OwnerWait`]).
 //!
-//! The stack that starts an unstarted target *completes* the edges to it, under the lock of the list that has the waiters' nodes,
-//! before that stack looks and walks itself ([`Context::complete`]).
+//! A stack that starts an unstarted target *completes* the edges to it ([`Context::complete`]). It does so under the
+//! lock of the list that has the waiters' nodes, before it checks and walks itself.
 //!
 //! # Why the last to close a cycle finds it
 //!
@@ -29,13 +29,12 @@
 //!
 //! # What a walk reads
 //!
-//! A walk reads contexts only, never a target. One exception: it reads the holder of a lock from the lock, while it holds the wait for it. A context may
-//! begin its next wait at any time. So the walk reads the slot before and after `ahead`, and tickets are never used again. The walk does not show that
-//! all edges of a cycle existed *at one moment*. The thread that finds a cycle confirms it by *holding* each wait ([`Context::hold`]): a
-//! held wait cannot end, so the waiter's stack does not change, and its target is not freed. Wakers of a held wait spin. A thread that holds
-//! a wait may not wait itself, and only one thread at a time holds more than one. (A walk holds a single wait, while it reads a
-//! lock's holder, and so does a dump.) So a wait that another thread holds is not over, and a thread that must not miss it retries until it
-//! can hold it ([`Context::hold_in_turn`]).
+//! A walk reads contexts only, never a target. One exception: it reads the holder of a lock from the lock, while it holds the wait for it. A context
+//! may begin its next wait at any time. So the walk reads the slot before and after `ahead`, and tickets are never used again. The walk does not show
+//! that all edges of a cycle existed *at one moment*. So the thread that finds a cycle confirms it by *holding* each wait ([`Context::hold`]). A held
+//! wait cannot end: the waiter's stack does not change, and its target is not freed. Wakers of a held wait spin. A thread that holds a wait may not
+//! wait itself, and only one thread at a time holds more than one. (A walk holds a single wait, while it reads a lock's holder, and so does a dump.)
+//! So a wait that another thread holds is not over, and a thread that must not miss it retries until it can hold it ([`Context::hold_in_turn`]).
 //!
 //! # Invariants
 //!
@@ -81,15 +80,15 @@ pub enum Ahead {
 ///
 /// # Safety
 ///
-/// A walk reads what this says it may: from when `keep_foreign_stacks` has returned no foreign stack is freed before the guide is dropped, and what
-/// `admits` has answered with true is a context that stays readable for as long.
+/// A walk reads what the guide admits. After `keep_foreign_stacks` has returned, no foreign stack is freed before the
+/// guide is dropped. A context for which `admits` returned true stays readable until then.
 pub unsafe trait Guide {
     /// From when this has returned no foreign stack that an edge leads to is freed. Answers whether that is new, and what the walk has seen
     /// so far to be looked at again.
     fn keep_foreign_stacks(&mut self) -> bool;
 
-    /// Whether the holder that a lock has named is a context that may be read: now, or, if it is a foreign stack, from when foreign stacks are kept
-    /// and this has been asked again.
+    /// Whether the holder that a lock has named is a context that may be read now. A foreign stack may be read only if
+    /// foreign stacks were kept before this was called.
     fn admits(&mut self, holder: NonNull<Context>) -> bool;
 }
 
@@ -353,8 +352,8 @@ pub enum Way {
 ///
 /// # Safety
 ///
-/// X1 for `start`; for every context that an edge leads to and that is no foreign stack; and for foreign stacks while they are kept, which they are
-/// once a closure that is the guide has returned.
+/// X1 holds for `start`, and for every context that an edge leads to, unless it is a foreign stack. For foreign stacks
+/// it holds while they are kept: after the closure that is the guide has returned.
 pub unsafe fn walk(start: NonNull<Context>, limit: u32, guide: &mut dyn Guide) -> Way {
     // SAFETY: by contract.
     unsafe { walk_to(start, start, limit, guide) }

@@ -1,10 +1,10 @@
 //! The context of a thread that is no worker: parking blocks it.
 //!
-//! The slot is settled under a mutex, so a waker's last touch is the unlocking: the waiter may end, thread and all, as
-//! soon as it has had the lock since (C1). It has, since a park always goes through [`block`](ForeignContext::block) until
-//! that has seen the wait settled (a nudge is no end, and the wait may be settled right after it),
-//! also if the slot is settled by then: a waiter that merely saw the slot could go while its waker still stands between
-//! settling and unlocking.
+//! The slot is settled under a mutex, so the unlock is the last access of a waker. Once the waiter has taken that mutex
+//! after the settling, it may end, and so may its thread (C1). A park always takes it: it goes through
+//! [`block`](ForeignContext::block) until `block` has seen the wait settled, even if the slot is settled before. (A
+//! nudge does not end the wait, and the wait may be settled right after one.) A waiter that only read the slot could
+//! end while its waker is between settling and unlocking.
 
 use std::cell::Cell;
 use std::ptr::NonNull;

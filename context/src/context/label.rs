@@ -53,8 +53,8 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// The caller may look at what the wait leads to: it is the context's own stack, or the thread that the context waits on while the stack
-    /// is left, or the wait is [held](Context::hold).
+    /// The caller may read the target of the wait. It is the context's own stack, or the thread that the context waits
+    /// on while the stack is left. Or the wait is [held](Context::hold).
     pub unsafe fn awaited_name(&self) -> Option<&'static str> {
         let (reason, target) = self.waits_for();
         if reason.has_label() {

@@ -1,8 +1,9 @@
 //! Waits for what one context holds: a lock, a value that is being made.
 //!
-//! A wait names the holder of what it waits for, so urgency reaches that holder, a dump names it, and a cycle of waits that
-//! leads through locks is found ([`edge`](super::edge)). The holder of a lock changes while others wait for it. So the edge of such a
-//! wait does not lead to a context, but to an [`OwnerWait`] in the waiter's frame, which knows how to ask the lock.
+//! A wait names the holder of what it waits for. So urgency reaches that holder, a dump names it, and a wait cycle
+//! through locks is found ([`edge`](super::edge)). The holder of a lock changes while others wait for it. So the edge
+//! of such a wait does not lead to a context, but to an [`OwnerWait`] in the waiter's frame, through which the lock is
+//! asked.
 //!
 //! # Who may ask
 //!
@@ -11,19 +12,18 @@
 //!
 //! # What the answer is worth
 //!
-//! A holder is a hint for order, dumps and cycles, never for soundness: a guard can be leaked, or be carried to another stack of its
-//! thread. A leaked guard's holder may even be gone, memory and all. So a thread that reads the context that is answered makes
-//! sure first that it is one: its runtime is there, or the thread is registered.
-//! That it is there does not yet say that what it was made of is seen here: so the exchange that puts the name there releases, and
-//! the look that finds it acquires.
+//! A holder is a hint for order, dumps and cycles, never for soundness: a guard can be leaked, or be carried to another
+//! stack of its thread. The memory of a leaked guard's holder may even be freed. So a thread that reads the context
+//! first makes sure that it exists: its runtime is there, or its thread is registered. To see the context initialised,
+//! it also needs an order: the exchange that stores the name releases, and the load that finds it acquires.
 //!
 //! # Why no cycle is missed
 //!
-//! The context that takes a lock becomes its holder in the same exchange, and runs. So an acquisition never closes a cycle: a wait does, and
-//! each context that holds a lock walks when it waits. A walk may ask a lock too early, and get an earlier holder. Then the present holder waits,
-//! too, or there is no cycle; and either it bound its wait after the walker had bound its own, and comes round itself; or its walk has
-//! ended, by an exchange, where the walker's path begins, so the walker's bind has acquired all that it knew, and the lock answers no
-//! older holder than that.
+//! The context that takes a lock becomes its holder in the same exchange, and runs. So an acquisition never closes a
+//! cycle: a wait does, and each context that holds a lock walks when it waits. A walk may ask a lock too early, and get
+//! an earlier holder. Then the present holder waits, too, or there is no cycle. If it bound its wait after the walker
+//! had bound its own, its own walk finds the cycle. Else its walk has ended, by an exchange, where the walker's path
+//! begins. So the walker's bind has acquired all that the holder knew, and the lock answers no older holder.
 
 use std::fmt;
 use std::panic::Location;

@@ -1,12 +1,13 @@
 //! What a context holds together with others: read locks.
 //!
-//! Who alone holds a lock stands in the lock's word ([`OwnerWait`](super::OwnerWait)). Of those who read one there may be any number, so the lock
-//! counts them only, and each context keeps a list of the locks that it reads. A context that waits until all readers have gone waits for
-//! all contexts in whose lists the lock stands; a cycle through one of them is found like one through a job of a scope.
+//! The word of a lock names its exclusive holder ([`OwnerWait`](super::OwnerWait)). There may be any number of readers,
+//! so the lock only counts them, and each context keeps a list of the locks that it reads. A context that waits until
+//! all readers have left waits for every context whose list has the lock. A cycle through one of them is found like one
+//! through a job of a scope.
 //!
-//! The list is short. What finds no room in it is not known, and neither is a guard that was carried to another stack of its thread: the
-//! list is a hint, as a lock's holder is. It is too little rather than too much: an entry whose guard was leaked, or given back on another
-//! stack, goes when the stack begins something new.
+//! The list is short, and like a lock's holder it is a hint. A read lock for which it has no room is missing, and so is
+//! a guard that was carried to another stack of its thread. It has too few entries rather than too many: an entry whose
+//! guard was leaked, or dropped on another stack, is removed when the stack begins a new request.
 //!
 //! Written by the context's own stack, or by the thread that it is on while nothing runs there; read by others while its wait is held.
 

@@ -1,9 +1,9 @@
 //! The functions that a context's owner provides for it.
 //!
 //! Each context has one table. All its functions are unsafe to call. The caller promises that the context has this very table, since each function
-//! assumes the kind of context that it was written for. Where a field says *on the context's own stack*, the caller also promises that it runs on that
-//! stack. Any thread may call `unpark` and `ready` (C1). A function that reads the context of another stack (`name`, `in_request`, `word`) is called
-//! while that stack's wait is held, or under the lock of the list in which it stands.
+//! assumes the kind of context that it was written for. Where a field says *on the context's own stack*, the caller also promises that it runs on
+//! that stack. Any thread may call `unpark` and `ready` (C1). A function that reads the context of another stack (`name`, `in_request`, `word`) is
+//! called while that stack's wait is held, or under the lock of its list.
 
 use std::fmt;
 use std::ptr::NonNull;

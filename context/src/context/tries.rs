@@ -1,8 +1,9 @@
 //! How often a stack tries to take one lock before others of its thread get a turn.
 //!
-//! A stack that polls for something under a contended lock never waits for long: it takes the lock again, or is woken for it. So what
-//! has not started on its worker would never start, although the stack may be polling for just that. Therefore a stack that has tried
-//! [`TRIES`] times to take one lock, and has waited for nothing else meanwhile, *gives way*: it lets others go first, as if it had yielded.
+//! A stack that polls under a contended lock never waits for long: it takes the lock again, or is woken for it. So
+//! unstarted requests of its worker would never start, although the stack may be polling for one of them. Therefore a
+//! stack *gives way* if it has tried [`TRIES`] times to take one lock and has waited for nothing else meanwhile. It
+//! then runs others first, as if it had yielded.
 
 use std::cell::Cell;
 

@@ -10,12 +10,13 @@
 //!   owner does not leave its frame before the node is unlinked, or the taker has released it.
 //! * **Q3** The taker reads a node's link, context and ticket before it wakes the context. If it won, the node is never
 //!   touched again. If it was refused, the owner has left its wait for another reason and waits for the taker: the
-//!   taker's last touch is the release store of `released`. The taker releases a node that is one of several even if it has won, since the owner
-//!   cannot know which it is: the taker chooses first, releases the node, and then wakes the waiter that it has chosen.
+//!   taker's last access is the release store of `released`. The taker releases a node that is one of several even if
+//!   it has won, since the owner cannot know which node won. It chooses first, then releases the node, and then wakes
+//!   the waiter that it has chosen.
 //! * **Q4** A *listener* is a node without a waiter: it lies in counted memory, and the list has a count of it. The thread that takes it out of the
-//!   list gets that count. The taker of the whole list puts listeners aside, and notifies them when it holds no lock and has woken
-//!   all waiters: a listener may call user code. The taker releases a listener as it puts it aside. The owner of a listener that is not listed any more
-//!   waits for that, and not for the notice: until then the taker reads the queue, whose memory the owner may be the last to keep.
+//!   list gets that count. The taker of the whole list puts listeners aside, and notifies them when it holds no lock and has woken all waiters: a
+//!   listener may call user code. The taker releases a listener as it puts it aside. The owner of a listener that is not listed any more waits for
+//!   this release, and not for the notice. Until then the taker reads the queue, whose memory the owner may be the last to keep.
 //! * **Q5** A node of a *record* has no waiter either: a record that is no stack is notified of the end. The taker puts the node aside like a listener, and
 //!   reports it to the record, once. The record's owner keeps the node until then, and learns of the report by the record.
 

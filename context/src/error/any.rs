@@ -1,9 +1,8 @@
 //! The error that takes every other: what `?` makes inside a `try_` closure.
 //!
-//! It is a box of a box, so that a `Result<&T, Error>` is two words and the way out of a closure moves
-//! little; an error is cold enough for a second allocation. Like every type that converts from all errors it
-//! cannot be one itself: `From<E> for Error` would then collide with `From<Error> for Error`. It lends one
-//! instead, by `Deref`.
+//! It is a box of a box. So a `Result<&T, Error>` is two words, and a closure returns little. An error is cold enough
+//! for a second allocation. A type that converts from all errors cannot be an error itself: `From<E> for Error` would
+//! collide with `From<Error> for Error`. It dereferences to an error instead.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -14,10 +13,10 @@ use super::{Cancelled, Cycle};
 
 /// Any error, or a cancellation, on its way out of a closure.
 ///
-/// `?` turns every `std::error::Error + Send + Sync + 'static` into it; what is no such error (text, a box,
-/// an `anyhow::Error`) goes in by [`Error::other`]. It is one pointer wide, dereferences to the error inside,
-/// and converts into both kinds of boxed error, so `?` takes it out again where a `Box<dyn Error>` is
-/// returned; into `anyhow` it goes by `anyhow::Error::from_boxed(error.into())`.
+/// `?` converts every `std::error::Error + Send + Sync + 'static` into it. [`Error::other`] converts anything else:
+/// text, a box, an `anyhow::Error`. It is one pointer wide, and dereferences to the error inside. It converts into both
+/// kinds of boxed error, so `?` works where a `Box<dyn Error>` is returned. `anyhow::Error::from_boxed(error.into())`
+/// converts it into an `anyhow::Error`.
 ///
 /// `Display` writes the error inside; `{:#}` the whole chain in one line; `{:?}` the chain, one cause a line.
 ///

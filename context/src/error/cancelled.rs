@@ -1,12 +1,11 @@
 //! Cancellation as an error, and the reasons for it.
 //!
-//! A request that is cancelled learns of it as an error, hands it on with `?`, and ends. The runtime then has
-//! to recognise the cancellation in whatever the error was wrapped in on its way out. To look for
-//! [`Cancelled`] in the chain of sources is not enough: a wrapper that is *transparent* (thiserror's
-//! attribute of that name, `io::Error::other`, an `anyhow::Error` turned into a box) shows the source of what
-//! it wraps in place of the thing itself, so a bare [`Cancelled`] with no source would vanish. Hence it has
-//! one, the private [`Mark`]. Transparent wrappers in any number take away one link together (each forwards
-//! the question to the next), never two, so one mark suffices. [`Chain`](super::Chain) shows the two as one
+//! A request that is cancelled gets an error from its wait, returns it with `?`, and ends. The runtime then has to
+//! recognise the cancel in whatever wraps the error. A search for [`Cancelled`] in the chain of sources is not enough.
+//! A *transparent* wrapper (thiserror's attribute of that name, `io::Error::other`, an `anyhow::Error` turned into a
+//! box) reports the source of the error that it wraps, and not that error. So a bare [`Cancelled`] with no source would
+//! vanish. Hence it has a source, the private [`Mark`]. Any number of transparent wrappers hide one link together,
+//! since each forwards the call to the next. So one mark suffices. [`Chain`](super::Chain) shows the two as one
 //! [`Cancelled`].
 
 use std::error::Error as StdError;

@@ -11,10 +11,9 @@
 //!           <--  layer 1                   every step also points at the origin
 //! ```
 //!
-//! A path can be as long as a chain of waits, and a million of these is promised to work. So to pass a
-//! failure on costs one allocation whatever the length, and a chain of steps is dropped by a loop: by
-//! recursion, which the compiler would write, it would overflow the small stack of the request that holds the
-//! last handle.
+//! A path can be as long as a chain of waits, and a chain of a million waits is promised to work. So passing a failure
+//! on costs one allocation whatever the length, and a loop drops the chain of steps. The recursion that the compiler
+//! would write could overflow the small stack of the request that holds the last handle.
 
 use std::any::Any;
 use std::borrow::Cow;

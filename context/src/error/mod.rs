@@ -18,10 +18,9 @@
 //!
 //! # Rules
 //!
-//! 1. **A cancellation can be found again.** Every error of ours that means "you were cancelled" has
-//!    [`Cancelled`] in its chain, and [`Cancelled`] leaves a trace even behind wrappers that hand on only the
-//!    source of what they wrap (`cancelled.rs` has the argument). [`Error::is_cancelled`] is the one question
-//!    the runtime asks.
+//! 1. **A cancel can be recognised.** Every error of ours that means "you were cancelled" has [`Cancelled`] in its
+//!    chain. [`Cancelled`] can be found even behind wrappers that report only the source of what they wrap
+//!    (`cancelled.rs` has the argument). The runtime calls [`Error::is_cancelled`] and nothing else.
 //! 2. **No chain shows a thing twice.** What a `Display` says, the source does not say again: that of a
 //!    [`Failure`] names the request, its source is the cause. [`WaitError::Failed`] is transparent. `{:#}`
 //!    writes the whole chain.

@@ -9,8 +9,8 @@ const SHOWN: usize = 64;
 
 /// A name as messages show it: control characters escaped, cut with an ellipsis to 64 characters.
 ///
-/// A path (a request without a name of its own is called by the type of its closure) loses its beginning, so that the part that
-/// distinguishes it stays; any other name loses its end.
+/// A request without a name of its own is named after the type of its closure. Such a path loses its beginning, so that
+/// the part that distinguishes it stays. Any other name loses its end.
 #[derive(Debug, Clone, Copy)]
 pub struct ShownName<'a>(pub &'a str);
 

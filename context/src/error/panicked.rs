@@ -10,10 +10,10 @@
 //! | *lent* | nothing | lends it | nothing |
 //! | *taken* | nothing | nothing | nothing |
 //!
-//! A reference that was lent lives as long as the failure, so a payload that was ever lent cannot be taken
-//! any more. No step back and no `unsafe`: to lend, the box is downcast to a type known to be `Sync` and
-//! moved, under the lock, to a cell that is written once; only what stands there is lent. The cell is std's
-//! because loom has none of its kind; it is only ever touched under the lock, which is the shim's.
+//! A reference that was lent lives as long as the failure, so a payload that was ever lent cannot be taken any more.
+//! This needs no `unsafe`. To lend, the box is downcast to a type known to be `Sync`, and moved, under the lock, to a
+//! cell that is written once. Only the content of that cell is lent. The cell is std's, because loom has none of its
+//! kind. It is accessed under the lock only, which is the shim's.
 
 use std::any::Any;
 use std::borrow::Cow;

@@ -1,8 +1,8 @@
 //! Errors as unwinds, past code that has no `Result` to return.
 //!
-//! Inside a request, an error unwinds as an [`Unwound`] with `std::panic::resume_unwind`: no panic hook runs,
-//! nothing is printed, and the runtime, or [`catch`], finds the error in the payload, typed, with its chain.
-//! Outside any request nobody would catch it, so there it is an ordinary panic: hook, message, text payload.
+//! Inside a request, an error unwinds as an [`Unwound`] with `std::panic::resume_unwind`. No panic hook runs, and
+//! nothing is printed. The runtime, or [`catch`], finds the error in the payload, typed, with its chain. Outside any
+//! request no code of ours would catch it, so there it is an ordinary panic: hook, message, text payload.
 //!
 //! Under `panic = "abort"` there is no unwinding, so [`OrUnwind`] and [`catch`] do not exist and code that
 //! needs them does not compile. [`unwind_with`] does, for the runtime's own use: there it aborts.
@@ -82,9 +82,9 @@ pub trait OrUnwind {
     ///
     /// # Panics
     ///
-    /// On `Err`. Inside a request the unwind carries the error, no panic hook sees it, and each waiter for
-    /// the request gets it as if the request had returned it; [`catch`] stops it. In a foreign thread it is
-    /// an ordinary panic with the error's chain for its message.
+    /// On `Err`. Inside a request the unwind carries the error, and no panic hook is called. Each waiter for the
+    /// request gets the error as if the request had returned it; [`catch`] stops it. In a foreign thread it is an
+    /// ordinary panic with the error's chain for its message.
     ///
     /// ```
     /// use forebear::OrUnwind;

@@ -1,12 +1,12 @@
 //! The one door to atomics, cells, locks and threads.
 //!
 //! Everything in forebear that can race imports these names from here and from nowhere else. In an ordinary build they
-//! are std's; under `cfg(loom)` they are loom's and under `cfg(shuttle)` shuttle's, so the code that ships is the code that is
-//! modelled: small questions by loom, in every order of steps, larger ones by shuttle, in many orders chosen at random.
+//! are std's; under `cfg(loom)` they are loom's and under `cfg(shuttle)` shuttle's. So the models run the code that
+//! ships. Loom answers small questions, in every order of steps; shuttle larger ones, in many orders chosen at random.
 //! The three modules below have the same surface; an algorithm never mentions them itself.
 //!
-//! [`UnsafeCell`] is the one type that is not std's under its own name: access goes through `with` and `with_mut`, as
-//! the models want it, and compiles to nothing in an ordinary build.
+//! [`UnsafeCell`] alone differs from std's type of that name. Its accesses go through `with` and `with_mut`, as the
+//! models need it, which compile to nothing in an ordinary build.
 //!
 //! [`mutant!`] plants a mistake that a model must catch, beside the code that ships.
 

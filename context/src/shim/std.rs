@@ -75,9 +75,10 @@ impl<T: ?Sized> UnsafeCell<T> {
 
 /// Locks with std's face that ThreadSanitizer sees.
 ///
-/// std is shipped without instrumentation. The fast path of its mutex is inlined into us and seen; the path of a
-/// contended lock is not, and the order that it makes is lost: a false race. So where the fibers are OS threads, which is
-/// the build that ThreadSanitizer gets, locks are parking_lot's, compiled here like everything else.
+/// std is shipped without instrumentation. The fast path of its mutex is inlined into our code and instrumented. The
+/// path of a contended lock is not, so ThreadSanitizer misses the order that it makes, and reports false races. So in
+/// the build for ThreadSanitizer, where the fibers are OS threads, locks are parking_lot's, compiled here like
+/// everything else.
 ///
 /// They are never poisoned; `Ok` is std's face only.
 #[cfg(forebear_threads)]

@@ -1,9 +1,9 @@
 //! The switch: a stack that can be left in the middle and entered again.
 //!
 //! A [`Switch`] is one stack with a body on it. Its worker enters it ([`Switch::resume`]) and the body leaves it
-//! ([`Switch::leave`]), naming the context that the worker enters next. There is no direct switch from fiber to fiber:
-//! every hop goes through the loop at the bottom of the worker's own thread, which costs one nanosecond more than going
-//! direct and keeps one caller for all returns.
+//! ([`Switch::leave`]), naming the context that the worker enters next. There is no direct switch from fiber to fiber.
+//! Every switch goes through the loop at the bottom of the worker's own thread. That costs one nanosecond more, and
+//! gives all returns one caller.
 //!
 //! # Backends
 //!
@@ -20,15 +20,15 @@
 //! * **F1** A fiber is resumed only by the thread of the worker that owns it, and only while it is not running.
 //! * **F2** A fiber is left only from its own stack.
 //! * **F3** The stack given to [`Switch::start`] outlives the fiber and is used by nothing else. A fiber that was
-//!   started never ends: its body does not return, and it is never dropped by unwinding; the caller that takes the stack back
-//!   has made sure that no frame on it is needed.
+//!   started never ends: its body does not return, and it is never dropped by unwinding. The caller that takes the
+//!   stack back has made sure that no frame on it is needed.
 //! * **F4** Between a `leave` and the next `resume` nothing of the fiber is touched but by its owner.
 //!
 //! # Returns and the branch predictor
 //!
-//! corosensei leaves by `ret`. Every call between the last resume and the next leave costs a misprediction of some
-//! 10 ns, so a suspending operation is three parts: *prepare* (an ordinary call that has returned by then), the switch
-//! (`leave`, inlined into the public method), *finish*.
+//! corosensei leaves by `ret`. Every call between the last resume and the next leave costs a misprediction of some 10
+//! ns. So a suspending operation has three parts: *prepare* (an ordinary call, which has returned by then), the switch
+//! (`leave`, inlined into the public method), and *finish*.
 
 use std::ptr::NonNull;
 

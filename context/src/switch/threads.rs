@@ -12,19 +12,19 @@
 //! | `Switch` | the fiber's thread | it, in `leave`: to `Thread` |
 //! | `Over` | nobody here | nobody |
 //!
-//! Exactly one of the two threads runs between two changes; the thread that waits for its turn sees everything that the other
-//! did before it passed the token, since both touch it under one lock. With real stacks the same order is that of one
-//! thread's program, so a race that is found here is one between workers, and none that production has is hidden. The
-//! lock is the shim's, which in this build is one that ThreadSanitizer follows.
+//! Exactly one of the two threads runs between two changes. The thread that waits for its turn sees all that the other
+//! did before it passed the token, since both access it under one lock. With real stacks the program order of one
+//! thread gives the same order. So a race that is found here is one between workers, and no race of production is
+//! hidden. The lock is the shim's; in this build ThreadSanitizer follows it.
 //!
 //! # A fiber that is over
 //!
-//! A fiber whose frames are not needed any more (F3) is forgotten in production: its memory is used for another. A thread
-//! cannot be forgotten, and thousands that stay would be too many, so here it ends: [`Switch::leave`] unwinds with a
-//! payload of its own, which no panic hook sees, through the frames below up to the start of the thread. Those that call
-//! [`Switch::reset`] make sure that these frames are a loop's alone, which has nothing to drop. The thread touches neither
-//! the context nor the stack memory any more, since both may be gone, only the token, which it holds a count of. Where
-//! panics abort it stays parked instead.
+//! A fiber whose frames are not needed any more (F3) is forgotten in production: its memory is used for another. A
+//! thread cannot be forgotten, and thousands of threads that stay would be too many. So here it ends: [`Switch::leave`]
+//! unwinds through the frames below up to the start of the thread. The payload is of a type of its own, and no panic
+//! hook is called. Callers of [`Switch::reset`] make sure that these frames are a loop's alone, which has nothing to
+//! drop. The thread accesses neither the context nor the stack memory any more, since both may be freed. It accesses
+//! only the token, of which it has a count. Where panics abort, the thread stays parked instead.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -29,8 +29,9 @@
 //! * **The submitter** (a submit, or a wait) moves the life to `HELD`, enters the nodes, and then submits the dependencies that nobody has
 //!   submitted. It does so by a loop ([`crate::schedule::dependents`]).
 //! * **The finisher** of a dependency takes the nodes with the list of waiters, and closes the edges ([`ended`](crate::schedule::dependents::ended)).
-//! * **Who closes the last edge** queues the dependent ([`crate::schedule::dependents`]): in the private queue if this worker made it, which tells hungry workers of it as
-//!   for any spawn; else in the shared queue of this worker, where every worker sees it.
+//! * **The thread that closes the last edge** queues the dependent ([`crate::schedule::dependents`]). If its worker
+//!   made the dependent, it goes into that worker's private queue, and hungry workers are notified as for any spawn.
+//!   Else it goes into this worker's shared queue, where every worker sees it.
 //! * **A canceller** claims the dependent as any unstarted request. The drop of its callable withdraws the edges ([`Edges`]), and asks each
 //!   dependency as a cancelled waiter asks its target.
 //! * **A reader** ([`crate::deadlock::declared`]) keeps the edges in place while it looks where they lead.
@@ -41,8 +42,9 @@
 //! # Invariants
 //!
 //! * **AF1** The flag [`AFTER`] is set at birth iff the cell holds a [`Dependent`], whose first field is its [`DependentRecord`].
-//! * **AF2** The record and its nodes are read by the submitter, by the reporter of a node that was taken, by a reader, and by the claimer of the
-//!   dependent (OE2, OE3). Between two of them the count orders all accesses.
+//! * **AF2** Four kinds of threads read the record and its nodes: the submitter, the reporter of a node that was taken,
+//!   a reader, and the claimer of the dependent (OE2, OE3). The count of open edges orders the accesses of any two of
+//!   them.
 //! * **AF3** A node's target is written when the dependent is made. Its handle keeps the target while the edges exist.
 //! * **AF4** From `HELD` until it is admitted or found cancelled, a dependent is kept by the edges' link.
 

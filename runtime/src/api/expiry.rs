@@ -6,17 +6,18 @@
 //!
 //! # Who knows what
 //!
-//! The *table* of a client has a *record* for every request that ever acquired a timer by it and is not over: its timers, by scope, each
-//! with the number of its entry. A record goes when its request ends, by a callback of a kind of its own, which is no look at a
-//! failure. So a timer that was never released goes with its request.
+//! The *table* of a client has a *record* for every request that has acquired a timer by it and is not over. The record
+//! has the request's timers, by scope, each with the number of its entry. A record is removed when its request ends, by
+//! a callback of a kind of its own, which does not count as handling a failure. So a timer that was never released is
+//! removed with its request.
 //!
 //! # The races
 //!
 //! *The timer against the release.* The entry owns a link of the request. The thread that takes the entry out gets the link: the releaser, or the timer,
 //! which then aborts. A late release is no error: the request's mark says that it was aborted.
 //!
-//! *The arms of a join* are one request, and may acquire and release at the same time: the table has a lock, which is held while
-//! entries are armed and taken back, and never by the timer.
+//! *The arms of a join* are one request, and may acquire and release at the same time. So the table has a lock. It is
+//! held while entries are armed and disarmed; the timer never takes it.
 
 use std::collections::HashMap;
 use std::fmt;

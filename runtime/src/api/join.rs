@@ -1,8 +1,9 @@
 //! [`join`]: two closures, perhaps in parallel, without an allocation.
 //!
-//! The second branch lies in the caller's frame and stands in its fiber's list of branches ([`crate::schedule::branches`]). Mostly nobody is
-//! hungry, the first branch returns, and the second is run as a plain call. If it was published meanwhile, the thread that claims its
-//! node runs it: the joiner, if it is still there, or a thief, and then the joiner waits for the thief.
+//! The second branch lies in the caller's frame and stands in its fiber's list of branches
+//! ([`crate::schedule::branches`]). Mostly no worker is hungry, the first branch returns, and the second runs as a
+//! plain call. If it was published meanwhile, the thread that claims its node runs it. That is the joiner, or a thief,
+//! for which the joiner then waits.
 //!
 //! The frame is lent from when the branch is listed until it has run (AR1). The first closure's unwind is caught. Any other unwind ends the process
 //! ([`Lent`]): in the wait for the thief, and while the worker publishes.

@@ -8,12 +8,12 @@ use crate::foreign;
 /// `name`. For calls into code that keeps a borrow in a thread-local for as long as they last (`scoped_tls` and its like),
 /// which no other request of this worker may see.
 ///
-/// Does not suspend. A wait for what is over already is none, and one that runs its target on this very stack does not
-/// suspend, unless the target does: then the target has failed.
+/// Does not suspend. A wait for a request that is over returns at once. A wait that runs its target on this stack is
+/// allowed, too; if the target would suspend, the target fails.
 ///
-/// [`Runtime::run`](crate::Runtime::run) inside panics at the call, and so does the first spawn into a [`scope`](crate::scope()) that was
-/// opened inside: both would have to wait for what borrows from them, and could not give up. [`join`](crate::join()) runs both of its closures
-/// here, one after the other.
+/// [`Runtime::run`](crate::Runtime::run) inside panics at the call, and so does the first spawn into a
+/// [`scope`](crate::scope()) that was opened inside. Both would have to wait for code that borrows from them, and could
+/// not return early. [`join`](crate::join()) runs both of its closures here, one after the other.
 ///
 /// # Panics
 ///

@@ -32,8 +32,8 @@ pub(crate) struct Origin<'a> {
     pub maker: Option<&'a Header>,
 }
 
-/// A runtime's record, with a count of its own only where nobody else is sure to keep it meanwhile: a count is two exchanges on a line that
-/// all threads share, for each request made outside.
+/// A runtime's record. It has a count of its own only if nothing else is sure to keep the record meanwhile. A count
+/// would be two exchanges on a line that all threads share, for each request that is made outside.
 pub(crate) struct HeldRuntime<'a> {
     shared: ManuallyDrop<Arc<Shared>>,
     counted: bool,

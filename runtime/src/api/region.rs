@@ -1,8 +1,8 @@
 //! [`timeout`]: a region with a time limit of its own.
 //!
-//! A region is a request, a child of the caller's with a deadline, that is never queued: it is claimed as it is made and run on the
-//! caller's stack, as by a wait. So all that a deadline does it does here (it ends waits, is held back by shields, is inherited),
-//! and the caller, a request of its own, is not touched. The two differ only in why the region ended.
+//! A region is a request that is never queued: a child of the caller with a deadline. It is claimed as it is made, and
+//! runs on the caller's stack, as in a wait. So a deadline does here all that it does elsewhere: it ends waits, is held
+//! back by shields, and is inherited. The caller is a request of its own and is not affected.
 //!
 //! # Why it is sound
 //!
@@ -37,10 +37,10 @@ use crate::schedule::wait;
 /// [`is_cancelled`](crate::is_cancelled). A region that computes and does not ask continues until it returns. The caller itself is not
 /// cancelled. `f` may borrow and need not be `Send`.
 ///
-/// Inside, the region is the current request, a child of the caller's with the name `timeout`; what is made in it is its child and
-/// inherits its limit, also if it outlives the region. Of nested regions the nearest limit counts. In a
-/// [`shield`](fn@crate::shield) inside, the limit is held back; a region inside a shield has its own. A `limit` of zero runs
-/// nothing; one beyond what the clock can represent is no limit.
+/// Inside, the region is the current request: a child of the caller with the name `timeout`. Requests that are made in
+/// it are its children and inherit its limit, also if they outlive the region. Of nested regions the nearest limit
+/// counts. In a [`shield`](fn@crate::shield) inside, the limit is held back; a region inside a shield has its own. With
+/// a `limit` of zero nothing runs. A `limit` beyond what the clock can represent is no limit.
 ///
 /// A cancellation point: a caller that is cancelled meanwhile gets that as its error.
 ///

@@ -257,8 +257,8 @@ pub struct Metrics {
     pub left_behind: usize,
     /// Times that something waits for on the runtime's clock: the limits of waits, sleeps, the deadlines of requests.
     pub armed: usize,
-    /// Requests and arms of `join` that a worker has put where other workers can take them, for one that had nothing to do or
-    /// before it suspended what had made them.
+    /// Requests and arms of `join` that a worker has published, so that other workers can take them. It does so if
+    /// another worker has no work, or before it suspends the request that made them.
     pub published: u64,
     /// Times that a worker took from what another had published: half of it at once.
     pub steals: u64,

@@ -1,14 +1,15 @@
 //! Waiting for several requests: for the first that is over, for all, and one after the other as they end.
 //!
-//! Each request that is waited for has a [listener](crate::state::listener), which says its number to the [*core*](crate::state::set) of the set when the request is
-//! over: a list of numbers, and the waiter for the next one. So an end costs the same however many there are, and a wait costs nothing for
-//! those that are not over. A set waits by itself, or as an [arm] of a `select!`.
+//! Each member of a set has a [listener](crate::state::listener). When the request is over, the listener adds its
+//! number to the [*core*](crate::state::set) of the set: a list of numbers, and the waiter for the next one. So an end
+//! costs the same however many members there are, and a wait costs nothing for members that are not over. A set waits
+//! by itself, or as an [arm] of a `select!`.
 //!
 //! # From outside
 //!
-//! A set may have requests of several runtimes, one of which gives up. A waiter for a set that is no worker of the one runtime of all its members
-//! registers with the waiters from outside ([`crate::shared::parked`]), and then checks whether a runtime has given up. A runtime that gives up wakes
-//! all of them to check again.
+//! A set may have requests of several runtimes, one of which gives up. If the waiter is not a worker of the one runtime
+//! of all members, it registers with the waiters from outside ([`crate::shared::parked`]). Then it checks whether a
+//! runtime has given up. A runtime that gives up wakes all of them to check again.
 
 use std::fmt;
 use std::time::Duration;
@@ -240,9 +241,9 @@ impl<T> RequestSet<T> {
 
     /// Waits until a request has ended, however, and takes it out. `None`: the set is empty.
     ///
-    /// Ask the request how it ended: its [`take`](Request::take) and [`wait`](Request::wait) return at once. A request that cannot be waited for
-    /// comes out like one that has ended, and its wait returns the reason: it is the caller itself, it closes a cycle of sets, or its runtime was
-    /// shut down.
+    /// Ask the request how it ended: its [`take`](Request::take) and [`wait`](Request::wait) return at once. A request
+    /// that cannot be waited for is returned like one that has ended, and its wait returns the reason. The reason is
+    /// that it is the caller itself, that it closes a cycle of sets, or that its runtime was shut down.
     ///
     /// In a request this suspends; in a foreign thread it blocks. A cancellation point.
     ///

@@ -13,9 +13,10 @@
 //!
 //! # Closed arenas
 //!
-//! An arena whose thread has exited is given to the next foreign thread. When the runtime is over its arenas are *closed*: the
-//! list of returns holds a mark, and a thread that finds the mark ends the header itself, under the one lock of all closed arenas.
-//! An arena keeps the runtime's record alive while it has headers; the last header releases the record.
+//! An arena whose thread has exited is given to the next foreign thread. When the runtime is over its arenas are
+//! *closed*: the list of returns has a mark. A thread that finds the mark ends the header itself, under the one lock of
+//! all closed arenas. An arena keeps the runtime's record alive while it has headers; the last header releases the
+//! record.
 //!
 //! # Which thread may touch what
 //!
@@ -31,8 +32,8 @@
 //!
 //! # Invariants
 //!
-//! * **M1** The plain fields of an arena are touched by its owner: the thread it belongs to, or the holder of the lock of
-//!   the closed arenas once it is closed.
+//! * **M1** Only its owner accesses the plain fields of an arena. The owner is the thread that has the arena, or, after
+//!   it is closed, the holder of the lock of the closed arenas.
 //! * **M2** A header is in one list of returns at most: it is pushed by the thread that alone knows it.
 //! * **M3** An arena counts its cells in use; its owner keeps the count. A closed arena with none left releases the record. Each cell
 //!   is counted once, with its class. The length of a free list follows from the number of cells that the arena has.

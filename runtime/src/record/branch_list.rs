@@ -1,8 +1,9 @@
 //! Branches: the second halves of joins, private to the stack they were made on.
 //!
-//! Frames of one fiber nest, so its branches are strictly last in, first out: three stores to push, one to pop. Only when
-//! somebody is hungry, or the fiber suspends, is a branch made visible; then it gets a request node of its own, whose
-//! callable is *run this branch*, and goes to the worker's shared queue. The outermost goes first: it is the largest.
+//! Frames of one fiber nest, so its branches are strictly last in, first out: three stores to push, one to pop. A
+//! branch is published only if another worker is hungry, or if the fiber suspends. Then it gets a request node of its
+//! own, whose callable is *run this branch*, and the node enters the worker's shared queue. The outermost branch is
+//! published first: it is the largest.
 //!
 //! ```text
 //!  sentinel ⇄ oldest branch ⇄ … ⇄ newest branch        push, pop at the right; publish at the left
@@ -10,8 +11,9 @@
 //!
 //! # Invariants
 //!
-//! * **AR1** A branch lies in the frame of its `join`, which does not end before the branch has run: by the joiner if `node` is
-//!   null (the branch is private), else by the claimer of the node; the joiner waits until the node is terminal.
+//! * **AR1** A branch lies in the frame of its `join`, which does not end before the branch has run. If `node` is null,
+//!   the branch is private, and the joiner runs it. Else the claimer of the node runs it, and the joiner waits until
+//!   the node is terminal.
 //! * **AR2** The list is touched by the fiber's own code, and by its worker on the same thread.
 //! * **AR3** A published branch's node holds two links: the shared queue's entry and the joiner's. A node's parent is the request
 //!   that called `join`, and it is made on that request's worker (H1).

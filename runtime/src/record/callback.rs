@@ -4,17 +4,18 @@
 //! Such code belongs to no request, and its caller may be in the middle of any operation. So
 //!
 //! * it is called where the runtime holds nothing: no lock of its own, no wait begun, no queue half changed;
-//! * it may read, notify, send without waiting, cancel and drop. It must neither wait nor make, submit for a wait or run a request:
-//!   that is *refused*, by a panic that says what was called and what it did, before anything is changed;
+//! * it may read, notify, send without waiting, cancel and drop. It must neither wait nor make, submit for a wait or
+//!   run a request. That is *refused* before anything is changed, by a panic that names the callback and what it did;
 //! * a panic ends where it was called. One of a hook is reported in one line; a clock that panics leaves nothing to go by, and ends the
 //!   process by name.
 //!
 //! # How it is refused
 //!
-//! While such a *call* lasts, the thread-local says its name; the fiber has no arena, which keeps the fast ways of making, taking and
-//! running a request off; and its count of regions that must not suspend is up. The cold ways that are left ask [`refuse`] first:
-//! making a request ([`crate::api::origin`]), waiting for one ([`crate::schedule::wait`]), and every other wait, by its look at that count
-//! ([`mod@crate::record::no_suspend`]). A `join` runs both of its arms right here: nobody is shown one.
+//! While such a *call* lasts, the thread-local has its name. The fiber has no arena, so the fast ways of making, taking
+//! and running a request are closed. And its count of regions that must not suspend is raised. The cold ways call
+//! [`refuse`] first: making a request ([`crate::api::origin`]), waiting for one ([`crate::schedule::wait`]), and every
+//! other wait, which reads that count ([`mod@crate::record::no_suspend`]). A `join` runs both of its arms here, and
+//! publishes neither.
 //!
 //! Calls nest: a hook may ask for the time, and a clock may go by that of another runtime.
 //!

@@ -224,8 +224,8 @@ pub(crate) unsafe fn make<C: Callable<T>, T>(arena: &Arena, birth: Birth, callab
     unsafe { make_with(arena, || birth, callable) }
 }
 
-/// The same, where the birth is looked up when there is memory: so the compiler has nothing to keep in registers over the rare call
-/// that fetches some, for which every caller would pay by saving them.
+/// The same, but the birth is determined only when there is memory. So the compiler need not keep it in registers
+/// across the rare call that gets memory, for which every caller would pay by saving registers.
 ///
 /// # Safety
 ///

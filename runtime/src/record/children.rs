@@ -1,10 +1,10 @@
 //! Children: the children of a request that more than their maker's private queue must know of.
 //!
-//! A cancel goes on to the children of the cancelled. Most children are made and run and are gone without ever suspending
-//! or leaving their worker, and are to cost nothing for it. So only these stand in their parent's list of children: those that
-//! were published, submitted to the roots or claimed elsewhere; those that suspended, and all below them on the same stack;
-//! and those that ended before their own children. The rest are where the worker finds them: in one piece of its private
-//! list, or on the stack that runs.
+//! A cancel continues to the children of the cancelled request. Most children never suspend and never leave their
+//! worker, and should cost nothing for it. So the list of children has only some of them: children that were published,
+//! submitted as roots or claimed elsewhere; children that suspended, with all below them on the same stack; and
+//! children that ended before their own children. The worker finds the others: in one piece of its private queue, or on
+//! the stack that runs.
 //!
 //! The list begins in the parent's header ([`crate::state::slot`]) and goes through the children's `next` and `prev`, which are free
 //! once they have left the private queue. A child leaves it when its header ends.
@@ -15,8 +15,8 @@
 //!   thread's, which comes and goes, the list has a lock besides, and its holder may walk. So has a worker's from the
 //!   moment that it has gone for good.
 //! * **N2** A header stands in it iff its `place` is `Child`.
-//! * **N3** A request whose state says `SETTLED` stands in its parent's list, or will by a message that is on its way, and
-//!   so does all below it on its stack.
+//! * **N3** A request whose state says `SETTLED` is in its parent's list, or a message that will enter it has been
+//!   sent. The same holds for all requests below it on its stack.
 
 use std::ptr;
 

@@ -1,8 +1,8 @@
 //! A fiber: one stack with its record, as the runtime sees it. Either a coroutine's or a foreign thread's.
 //!
-//! The [`Context`] is what the world below knows of a stack; the fiber is what the runtime adds: the request on top, the
-//! worker and the arena, where the stack ends, and the branches that were made on it. Requests nest on a fiber: a waiter
-//! that runs its target directly *lends* it the stack, and the target is on top until it returns.
+//! The [`Context`] is the part of a stack's record that the lower crates know. The fiber is what the runtime adds: the
+//! request on top, the worker and the arena, where the stack ends, and the branches that were made on it. Requests nest
+//! on a fiber: a waiter that runs its target directly *lends* it the stack, and the target is on top until it returns.
 //!
 //! # Who may touch what
 //!

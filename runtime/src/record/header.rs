@@ -26,10 +26,10 @@
 //!
 //! # Invariants
 //!
-//! * **H1** Children of a request are made, counted, listed and freed on the worker (or foreign thread) that it runs on,
-//!   hence both counts are plain: how many it has made (`next_rank`), and how many of these have ended (`gone`). A request that ends
-//!   before its children leaves them a link, which the last of them releases. So a header lives until its children's headers
-//!   are freed.
+//! * **H1** Children of a request are made, counted, listed and freed on the worker (or foreign thread) that it runs on.
+//!   Hence both counts are plain: how many it has made (`next_rank`), and how many of these have ended (`gone`). A request
+//!   that ends before its children leaves them a link, which the last of them releases. So a header lives until its
+//!   children's headers are freed.
 //! * **H2** A header ends on `arena`: by its owner, or under the lock of the closed arenas. There it leaves its parent's list of children,
 //!   the parent counts it as ended, and the memory is freed.
 //! * **H3** `place` says which list the header stands in, and that list's owner alone changes it.
@@ -90,9 +90,9 @@ impl VTable {
 
 /// See the module head.
 ///
-/// A birth is bound by its stores, so the fields stand in the order in which they are written: first what is given, the small ones
-/// in one word; then what begins as zero, 64 bytes together, aligned; then what a list writes when the header is put into it, and a
-/// birth does not.
+/// A birth is bound by its stores, so the fields are in the order in which they are written. First come those that are
+/// given, the small ones in one word. Then those that begin as zero, 64 aligned bytes together. Then those that a birth
+/// does not write: a list writes them when the header enters it.
 #[repr(C)]
 pub(crate) struct Header {
     /// The word. Use [`Header::word`]; this bare form is for code that handles local requests ([`crate::state::word`]).

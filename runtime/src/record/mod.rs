@@ -1,5 +1,5 @@
-//! What a request is made of and stands in: its header, the cell of its callable and value, its side block, the fiber that it runs on, the
-//! arena that its memory is from, and the lists that lead to it. These records name each other by pointers.
+//! The records of a request, and those around it: its header, the cell of its callable and value, its side block, the
+//! fiber that it runs on, the arena of its memory, and the lists that lead to it. These records point to each other.
 
 pub(crate) mod above;
 pub(crate) mod any;

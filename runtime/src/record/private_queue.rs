@@ -17,8 +17,8 @@
 //!
 //! 1. The parent is the maker, and the new entry is younger than its last listed child: the new entry stands directly behind that child. So do
 //!    children spawned one after the other.
-//! 2. The parent has no listed child, and the last entry of the list is an elder sibling of the parent or of a near ancestor: the new entry is the last.
-//!    A request that its waiter took from the end of the list spawns so.
+//! 2. The parent has no listed child, and the last entry of the list is an elder sibling of the parent or of a near
+//!    ancestor. Then the new entry is the last. This is so if a waiter took the parent from the end of the list.
 //! 3. The same, and the first entry is a younger sibling of the parent or of a near ancestor, or of a younger root: the new entry is the first. A
 //!    request that the loop took from the front spawns so.
 //! 4. The new entry is elder than its parent's last listed child: a walk from that child compares ranks, over at most [`SHORT`] siblings. Dependents
@@ -41,8 +41,9 @@
 //! insertion in the middle of the list is for them what one at the front is: an entry that is whole before a released link leads to it. A raider that
 //! stands behind it leaves it to the next raid, and one that stands directly in front of it ends its walk, since the link has changed (RD2).
 //!
-//! The index holds addresses of entries without a link. Each is listed (P5), so it has the list's link. The lineage of an entry may be compared while
-//! another worker runs it after a raid: it changes only before a start by which nobody else can know of the request (LN2).
+//! The index holds addresses of entries without a link. Each is listed (P5), so it has the list's link. The lineage of
+//! an entry may be compared while another worker runs it after a raid. It changes only before a start, and only while
+//! no other thread can know of the request (LN2).
 //!
 //! # Invariants
 //!
@@ -176,8 +177,9 @@ impl PrivateQueue {
     /// About how many requests stand here, by another thread than the worker's, which may change the list meanwhile. Exact if it
     /// does not.
     ///
-    /// The walk may leave the list, if an entry is taken out and its memory used again while the walk stands there; it then goes on along
-    /// another list of headers. So it counts only what says that it is private, and ends after `most`.
+    /// The walk may leave the list: an entry may be taken out, and its memory used again, while the walk is at it. The
+    /// walk then continues along another list of headers. So it counts only headers whose words have the private bit,
+    /// and ends after `most`.
     ///
     /// # Safety
     ///

@@ -1,5 +1,6 @@
-//! What a worker has put aside for its loop: requests to be ended, memory to be dropped, and something to warn of. All of it is code of the
-//! user's, which may not run where it was found: in the middle of a wait, or while the worker attends to messages or publishes.
+//! What a worker has put aside for its loop: requests to end, values to drop, and a warning. Each of them runs user
+//! code. That may not run where it was put aside: in the middle of a wait, or while the worker handles messages or
+//! publishes.
 //!
 //! All of it is touched by the worker's own thread alone (V1). While there is any, the worker's attention word says so.
 

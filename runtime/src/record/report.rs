@@ -1,9 +1,9 @@
 //! Reports what goes wrong and has nobody to be told: to the runtime's hooks, or by their one-line defaults.
 //!
-//! The panic hook of the process is wrapped once, by the first runtime, around whatever hook was there: a panic inside a
-//! request is shown by the hook that the program chose, but on the thread's own stack, since a backtrace needs more
-//! stack than a small request has. A hook that is set later replaces the wrapper and runs on the request's stack; it
-//! is set before the first runtime, or asks for larger stacks.
+//! The first runtime wraps the panic hook of the process, once. For a panic inside a request the wrapper calls the
+//! program's hook on the thread's own stack, since a backtrace needs more stack than a small request has. A hook that
+//! is set later replaces the wrapper and runs on the request's stack. So a program should set its hook before the first
+//! runtime, or ask for larger stacks.
 
 use std::any::Any;
 use std::cell::RefCell;

@@ -1,7 +1,7 @@
 //! The side block: what few requests have. See [`crate::state::slot`] for how the header leads to it.
 //!
-//! Blocks are boxes. Where one is freed the thread keeps a few of them back for the next that is made there, since programs that
-//! name one request name many: an allocation and its end are a third of what a name costs.
+//! Blocks are boxes. A thread that frees one keeps a few for the next that it makes. Programs that name one request
+//! name many, and an allocation and its end are a third of the cost of a name.
 //!
 //! # Who may touch what
 //!

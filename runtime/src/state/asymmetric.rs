@@ -1,10 +1,10 @@
 //! A fence of which one side costs nothing.
 //!
-//! Of two threads that each write and then look at what the other wrote, at least one must see the other's write. Usually both pay a
-//! fence for it between the two. Where one of them does so all the time and the other hardly ever, all of it can be paid by the
-//! second: its [`heavy`] side makes every thread of the process that is running execute a fence, wherever it is, so that for the first it is enough
-//! that the compiler keeps the order ([`light`]). Linux does this by `membarrier`: some 0.1 µs while the other threads sleep, 10 µs
-//! while they run.
+//! Two threads each write, and then read what the other writes. At least one must see the other's write. Usually both
+//! execute a fence between the two steps. If one of them does so all the time and the other hardly ever, the second can
+//! pay for both. Its [`heavy`] side makes every running thread of the process execute a fence, wherever it is. Then the
+//! first only needs the compiler to keep the order ([`light`]). Linux does this by `membarrier`: some 0.1 µs while the
+//! other threads sleep, 10 µs while they run.
 //!
 //! In a model both sides are fences.
 //!

@@ -1,8 +1,8 @@
 //! The attention word: one relaxed load at each fork, direct claim and yield shows what the running worker has to do.
 //!
-//! One word per worker. Anybody raises a bit by *or*; the worker clears it by *and*, having done what it asks for. A bit
-//! raised while it is being cleared may be lost only if what it stood for was seen by the look that followed the
-//! clearing, so: **clear first, then look**.
+//! One word per worker. Any thread raises a bit by *or*; the worker clears it by *and*. A bit that is raised while the
+//! worker clears it is lost. That is harmless only if the worker reads the cause of the bit after the clearing. So:
+//! **clear first, then read**.
 
 use forebear_context::shim::atomic::{AtomicU32, Ordering};
 use forebear_context::shim::mutant;
@@ -20,8 +20,8 @@ pub const MARKS: u32 = 16;
 /// There is no loop of its own: a thread of the user's drives this worker ([`crate::schedule::driver`]), and every scheduling point
 /// is its affair. Up for life.
 pub const DRIVEN: u32 = 32;
-/// The runtime is being shut down, and this worker has aborted what was on it: what is made or submitted here from now on
-/// is refused, but below a shielded region. Never taken down.
+/// The runtime is being shut down, and this worker has aborted its requests. Requests that are made or submitted here
+/// from now on are refused, except in a shielded region. Never cleared.
 pub const SHUT: u32 = 64;
 /// Some request of this runtime has a deadline that has yet to come: a waiter here looks whether that concerns itself before it
 /// lends its stack. Taken down by the first that finds none left.
@@ -65,9 +65,10 @@ impl Attention {
         self.0.fetch_or(bits, Ordering::AcqRel) & bits != bits
     }
 
-    /// The same, by an exchange though they are up, for what must not be missed: who finds them up by a mere look may have
-    /// looked before the worker takes them down, and the worker, when it looks, see nothing yet. Of two exchanges one is the
-    /// later: the worker's has acquired what was made visible, or this one leaves the bits up.
+    /// The same, but always by an exchange, for causes that the worker must not miss. A mere load that finds the bits
+    /// up may come before the worker clears them, and the worker may then read before the cause is visible. Of two
+    /// exchanges one is the later. If it is the worker's, it has acquired the cause; if it is this one, it leaves the
+    /// bits up.
     #[inline]
     pub fn insist(&self, bits: u32) {
         mutant!("message_raised_by_look", {

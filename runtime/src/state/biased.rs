@@ -10,14 +10,16 @@
 //!
 //! # The race
 //!
-//! The owner says that it is inside and looks whether it is visited; a visitor says that the owner is visited and looks whether it is inside. At
-//! least one sees the other, since there is a fence in between on both sides, all of which the visitor pays for
-//! ([`crate::state::asymmetric`]). The owner that sees a visitor takes back what it has said, and waits at the lock; a visitor that sees the owner inside
-//! waits until it is out, which is soon: nothing is called in there that waits.
+//! The owner stores that it is inside, and reads whether there is a visitor. A visitor stores that it is there, and
+//! reads whether the owner is inside. At least one sees the other, since both sides have a fence in between, and the
+//! visitor executes both ([`crate::state::asymmetric`]). An owner that sees a visitor takes its store back, and waits
+//! at the lock. A visitor that sees the owner inside waits until it has left. That is soon: nothing that waits is
+//! called inside.
 //!
-//! What one has written the other sees: the owner's last word is a release, which the visitor reads; and the visitor's last word is one, which the
-//! owner reads, or it goes by the lock. (An older word that says the same it cannot read: it would have to be from before the visitor's first, and
-//! the fences forbid that to an owner whom the visitor has not seen.)
+//! Each sees what the other has written. The owner's last store is a release, which the visitor reads. The visitor's
+//! last store is a release, too, which the owner reads, or the owner goes by the lock. (The owner cannot read an older
+//! store of the same value. It would be from before the visitor's first store, and the fences exclude that for an owner
+//! that the visitor has not seen.)
 //!
 //! Where there is no such fence, or no owner, all go by the lock.
 //!
@@ -26,8 +28,8 @@
 //!
 //! # Invariants
 //!
-//! * **BI1** The value is touched by the owner while it is inside and has found itself not visited, or by the holder of the lock; a visitor
-//!   has found the owner not inside since it has said that it is there.
+//! * **BI1** The owner accesses the value while it is inside and has found no visitor. Or the holder of the lock
+//!   accesses it; a visitor has found the owner outside after it has stored that it is there.
 //! * **BI2** Once a visitor has stayed, `visited` is true for ever, and a fence on the owner has been paid since it became true. So the
 //!   owner never goes in again, though it may say so for a moment.
 

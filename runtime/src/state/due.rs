@@ -13,15 +13,15 @@
 //! there; otherwise the firing thread has it. What is left to abort the request's word decides: from *completing* on there is nothing,
 //! but for a family.
 //!
-//! *The deadline against the children of one that is over.* A request is passed by a question for its cancelled ancestors once
-//! it is over ([`crate::state::ancestor_walk`]), and that may not change any more. So it is said *before* the terminal exchange that a deadline is
-//! kept, and who finds the request over finds that too.
+//! *The deadline against the children of one that is over.* A walk to cancelled ancestors passes a request once it is
+//! over ([`crate::state::ancestor_walk`]), and that may not change any more. So the finisher stores *before* the
+//! terminal exchange that a deadline is kept. A thread that finds the request over finds that, too.
 //!
 //! # Invariants
 //!
-//! * **DU1** The number of the entry is written by the maker before anybody else knows the request, and again by the finisher if it arms
-//!   anew what it has taken back too early. The entry may fire before: then
-//!   it is out of the container already, and a request for it by an old number, or none, is refused.
+//! * **DU1** The maker writes the number of the entry before any other thread knows the request. The finisher writes it
+//!   again if it arms anew what it has disarmed too early. The entry may fire before. Then it is out of the container
+//!   already, and a removal by an old number, or by none, is refused.
 //! * **DU2** A deadline is kept by the request's owner, before the terminal exchange; the firing thread writes that it came.
 //!   Neither is taken back.
 
@@ -83,9 +83,10 @@ impl Due {
         self.alarm.load(Ordering::Relaxed)
     }
 
-    /// The end of a request that has no children, on the thread that keeps the entry: takes the entry back by `take_back`, and has `finish` go terminal by
-    /// an exchange that gives up one link. That is the entry's, or the runner's in its place if it has a `runner_link`. If the exchange is refused,
-    /// since callbacks or a mark have come, `arm` arms the entry anew. Whether the request is over; if not, all is as before.
+    /// The end of a request that has no children, on the thread that keeps the entry. It removes the entry by
+    /// `take_back`. Then `finish` makes the word terminal by an exchange that gives up one link: the entry's, or the
+    /// runner's in its place if there is a `runner_link`. If the exchange is refused, since there are callbacks or a
+    /// mark now, `arm` arms the entry anew. Answers whether the request is over; if not, all is as before.
     #[inline(always)]
     pub fn ends_in_time(
         word: &Word,

@@ -29,8 +29,9 @@
 //! span of such a correction it may be early by up to thirty microseconds.
 //! # Where it is used
 //!
-//! For runtimes on the system's clock, on x86-64 under Linux, where the kernel's own clock goes by the counter: it does so only where
-//! the counter runs evenly and the same on all processors. Elsewhere the clock is read each time. The cells are a worker's (V1).
+//! For runtimes on the system's clock, on x86-64 under Linux, if the kernel's own clock uses the counter. The kernel
+//! uses it only if it runs evenly, and the same on all processors. Elsewhere the clock is read each time. The cells are
+//! a worker's (V1).
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};

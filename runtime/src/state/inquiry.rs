@@ -12,9 +12,9 @@
 //!    └─────▶ dropped        the asker has waited long enough
 //! ```
 //!
-//! The worker moves the state to *begun* before it looks at anything, and the asker moves it to *dropped*, both under the lock of the
-//! inquiry. So an answer is either begun in time, and then the asker waits until it is given, however large it is; or it is never
-//! begun, and the asker looks from outside.
+//! The worker moves the state to *begun* before it reads anything, and the asker moves it to *dropped*, both under the
+//! lock of the inquiry. Either the worker begins its answer in time, and the asker waits until it is complete, however
+//! large it is. Or the worker never begins, and the asker reads from outside.
 //!
 //! # The race
 //!

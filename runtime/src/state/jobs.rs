@@ -15,9 +15,9 @@
 //!
 //! An owner that finds as many decrements as spawns does not wait. Nobody but the owner and its jobs can spawn, so then no job can come.
 //!
-//! The word `fast` names the owner while fast spawns are allowed, and [`NOBODY`] otherwise: in a scope that keeps its jobs, in one that is
-//! stopped, and from when the owner begins to wait. `NOBODY` is the address of no fiber, and it is not null: a spawner without a fiber
-//! compares unequal to it.
+//! The word `fast` names the owner while fast spawns are allowed. Otherwise it is [`NOBODY`]: in a scope that keeps its
+//! jobs, in one that is stopped, and after the owner has begun to wait. `NOBODY` is the address of no fiber, and it is
+//! not null: a spawner without a fiber compares unequal to it.
 //!
 //! The owner can spawn after it has begun to wait: a destructor that runs on the owner's stack inside the wait may do it. That spawn is
 //! counted by an increment, since the plain count has been read. The job whose captures are dropped is not counted down yet, so the shared
@@ -26,8 +26,8 @@
 //! # Invariants
 //!
 //! * **JC1** The plain count is accessed by the owner only.
-//! * **JC2** A thread that counts a job ensures that the scope is not over meanwhile: the body is not over, or a job that is not counted down
-//!   holds the reference to the scope.
+//! * **JC2** A thread that counts a job ensures that the scope is not over meanwhile. Either the body is not over, or a
+//!   job that is not counted down yet holds the reference to the scope.
 //! * **JC3** The decrement of a job is its thread's last access to anything that the job borrows, and to the scope. The one that brings the
 //!   count to zero accesses the scope once more, to wake the owner; the owner does not return before that wake-up.
 //! * **JC4** `waiter` is written before the owner's subtraction, and read after the decrement to zero. All of these are read-modify-writes

@@ -15,9 +15,10 @@
 //!
 //! # The race
 //!
-//! The owner delists while the request ends. Both go through the word: who gets its lock before the terminal exchange has unlinked the
-//! node, and the finisher never sees it; who comes later finds the word terminal, and leaves the node to the finisher. The count that
-//! the list has goes to the thread that takes the node out, and the memory goes with the last count.
+//! The owner delists while the request ends. Both go through the word. An owner that gets the word's lock before the
+//! terminal exchange unlinks the node, and the finisher never sees it. A later owner finds the word terminal, and
+//! leaves the node to the finisher. The thread that takes the node out gets the list's count, and the last count frees
+//! the memory.
 //!
 //! After the terminal exchange the finisher may have no count of the request. It still reads the list there, whose head lies in the request's header. What keeps the
 //! header are the counts of those who stand in the list. So an owner that finds the word terminal waits until the finisher has taken the whole list

@@ -38,9 +38,9 @@
 //! *Not early*, unless by a starter. All edges are counted by `begin`, before the first node is entered. A dependency that ends meanwhile takes its own one off, and
 //! the bit *setting up* stays.
 //!
-//! *Not never.* Each edge is taken off by the submitter (the dependency was over), by the finisher that took the node with the list, or by the
-//! canceller that took the node out. The list's lock decides which: it cannot be taken once the dependency is terminal, and the finisher takes the
-//! list after that (W3).
+//! *Each edge is closed.* The submitter closes it if the dependency was over. Else the finisher that took the node with
+//! the list does, or the canceller that took the node out. The list's lock decides which. It cannot be taken once the
+//! dependency is terminal, and the finisher takes the list after that (W3).
 //!
 //! *Not freed under a reader.* A held dependent is claimed by a cancel, or after it was admitted, and both wait until its lock is free. A reader holds
 //! that lock from when it has found the dependent held until `try_hold` has answered. So the count is there to be read; and either the reader sees

@@ -2,13 +2,15 @@
 //!
 //! # The race, and the argument
 //!
-//! The owner looks without the lock, and must see what was left by a thread that has notified it. So a message is sent
-//! first, then the flag goes up, then the owner is notified: a worker by a bit of its attention word, which it takes down
-//! before it looks; a foreign thread by a nudge, after which it looks before it blocks again. The flag goes down under the
-//! lock, with the messages, and never after it: one that was left meanwhile would lie there unseen.
+//! The owner reads the flag without the lock, and must see the message of a thread that has notified it. So a sender
+//! first stores the message, then raises the flag, then notifies the owner. It notifies a worker by a bit of its
+//! attention word, which the worker clears before it reads. It nudges a foreign thread, which reads before it blocks
+//! again. The owner lowers the flag under the lock, when it takes the messages. If it lowered the flag later, a message
+//! sent meanwhile would stay unseen.
 //!
-//! A foreign thread that runs nothing at an arena reads nothing there, nor does a worker that has gone. That it has done is decided under the lock, with a look
-//! at what is left: so a message either was left in time and is read, or its sender learns that nobody will read it.
+//! A foreign thread that runs nothing of an arena does not read the mailbox, nor does a worker that has left. Both stop
+//! under the lock, and read what is there. So a message is either in time and is read, or its sender learns that no
+//! owner will read it.
 
 use std::mem;
 use std::ptr::NonNull;

@@ -11,17 +11,18 @@
 //!
 //! # The race
 //!
-//! The owner's ways have no exchange and no fence. So the owner says which entry it touches, by the store to the entry's place that
-//! taking it out needs anyway, and then loads its attention word, which it does anyway. The raider raises `RAIDED`, has every running thread pass a
-//! fence ([`crate::state::asymmetric`]), and then reads the places of entries. So of a touch and a raid, one sees the other:
+//! The owner has no exchange and no fence. It announces which entry it touches by the store to the entry's place, which
+//! the removal needs anyway. Then it loads its attention word, which it also does anyway. The raider raises `RAIDED`,
+//! makes every running thread execute a fence ([`crate::state::asymmetric`]), and then reads the places of entries. So
+//! of a touch and a raid, one sees the other:
 //!
 //! * the raider sees that the place is not `Private`: it leaves this entry and ends its walk. The owner is at a scheduling point anyway.
 //! * the owner sees `RAIDED`: it undoes the touch and settles. It waits for the raider's lock, takes the bit down, and begins again with a look
 //!   at the word.
 //!
-//! Only the owner takes the bit down. So a look at the word before a touch that finds no bit is still true: no raid has been since.
-//! A place that the owner gives back after a touch (a dropped handle) is a release, and the raider's look at the place acquires: it sees what the owner
-//! has stored into the word.
+//! Only the owner clears the bit. So if a load of the word before a touch finds no bit, there has been no raid since.
+//! When the owner restores a place after a touch (a dropped handle), that store is a release, and the raider's load of
+//! the place acquires. So the raider sees what the owner has stored into the word.
 //!
 //! The owner may insert entries meanwhile: it writes the new entry first, then the link that leads to it, which is a release.
 //!

@@ -2,9 +2,9 @@
 //!
 //! # The race
 //!
-//! A request ends while its set's owner goes to sleep. Both take the lock of the core: the end puts its number in and wakes the owner if it stands
-//! there; the owner looks for a number and stands there in the same hold. Who stood there, and was woken otherwise, takes itself out under
-//! that lock before it goes on.
+//! A request ends while its set's owner goes to sleep. Both take the lock of the core. The end adds its number and
+//! wakes the owner if the owner is registered. The owner searches for a number and registers in one hold of the lock.
+//! If something else wakes a registered owner, it deregisters under that lock before it continues.
 //!
 //! # Invariants
 //!

@@ -1,16 +1,18 @@
 //! Shared queues: unstarted requests that anybody may take.
 //!
-//! There is one per worker, for what it has published, and one per runtime, for roots. Entries are links: a request that
-//! was claimed elsewhere meanwhile is a *stale entry*, whose link the taker releases. A thread that submits and then runs what it
-//! waits for, beside busy workers, would fill the injector with them. So each that claims such an entry notes it there, and every
-//! 64th takes out those that are found without a look at others; all, when they may outnumber the live.
+//! There is one per worker, for what it has published, and one per runtime, for roots. Entries are links: a request
+//! that was claimed elsewhere meanwhile is a *stale entry*, whose link the taker releases. A thread that submits
+//! requests and then runs them in its waits, beside busy workers, would fill the injector with them. So a thread that
+//! claims such an entry notes it there. Every 64th note takes out the stale entries that can be found without reading
+//! others, or all of them when they may outnumber the live ones.
 //!
 //! # Keys
 //!
-//! Each shared queue publishes the root key of its best in one word, so that looking costs a load. The word is written under
-//! the lock. It may be late, never wrong in a way that loses work: a pusher to a shared queue notifies after it has pushed, and
-//! a taker looks under the lock. While the inbox is being sorted in the word says so, and a look waits: a worker that
-//! looks for the last time before it sleeps must not see an inbox that is empty already and places that are empty still.
+//! Each shared queue publishes the root key of its best entry in one word, so that a poll costs a load. The word is
+//! written under the lock. It may be late, but loses no work: a pusher to a shared queue notifies after it has pushed,
+//! and a taker reads under the lock. While the inbox is being sorted in, the word says so, and a poll waits. Otherwise
+//! a worker that polls for the last time before it sleeps could find the inbox already empty and the places still
+//! empty.
 //!
 //! Above eight workers, every eight shared queues share one more word: a [`KeyGroup`].
 //!
@@ -122,8 +124,8 @@ impl<E> SharedQueue<E> {
         mutant!("stolen_unannounced", (), signals.notify_any());
     }
 
-    /// Takes the best entry, if its key is at most `limit`: what the taker saw may have been taken meanwhile, and what is
-    /// left may not be the best that the taker could have elsewhere.
+    /// Takes the best entry, if its key is at most `limit`. The entry that the caller saw may have been taken
+    /// meanwhile, and another queue may have a better entry than the one that is left.
     #[inline]
     pub fn pop(&self, limit: u64) -> Option<NonNull<E>> {
         self.pop_if(limit, |_| true)

@@ -1,8 +1,9 @@
 //! The word of a header that leads to its side block ([`crate::record::side`]), and to its first children while there is none.
 //!
-//! Nearly every request that suspends has a place in its parent's list of children ([`crate::record::children`]) and nothing else that would
-//! need a block. So while a request has no block, the word holds the first of its children in that list instead; a block that is
-//! made takes it over, and has the lowest bit set. A new header's word is null, as most of a new header is.
+//! Nearly every request that suspends is in its parent's list of children ([`crate::record::children`]), and needs a
+//! block for nothing else. So while a request has no block, the word holds the first of its children in that list
+//! instead. A block takes it over, and the word then has the lowest bit set. A new header's word is null, as most of a
+//! new header is.
 //!
 //! # Who may touch what
 //!

@@ -6,8 +6,8 @@
 //! runtime cannot meet this: its own thread is joined before. Any other waker *visits* the runtime: it counts itself before the push, and
 //! takes itself off the count when it has woken the worker. The thread that closes the runtime waits until nobody visits it.
 //!
-//! A visitor does not hold a count of the record instead. If that count were the last one, the visitor would drop the user's clock and hooks, and call
-//! their destructors, in the middle of a wake-up and under the locks of its callers.
+//! A visitor does not hold a count of the record instead. If that count were the last one, the visitor would drop the
+//! user's clock and hooks. Their destructors would run in the middle of a wake-up and under the locks of its callers.
 //!
 //! # Invariants
 //!

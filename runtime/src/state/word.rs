@@ -52,8 +52,9 @@
 //!
 //! * **W1** Only the thread that moves life to `CLAIMED` may touch the callable, and only it may write
 //!   the value. Every such move is one compare-exchange (or a plain store where W8 holds), so there is one claimer.
-//! * **W2** While life is terminal the value is read through handles; it is moved out or dropped by the holder of the
-//!   last handle, or by the finisher *before* the terminal exchange if there was no handle or the request is marked.
+//! * **W2** While life is terminal the value is read through handles. The holder of the last handle moves it out or
+//!   drops it. If there was no handle, or if the request is marked, the finisher drops it *before* the terminal
+//!   exchange.
 //! * **W3** The list of waiters belongs to the holder of the lock bit while life < 5, and to the finisher alone from
 //!   the terminal exchange on. The lock cannot be taken once life is terminal, and the terminal exchange expects the
 //!   lock bit clear. The list of callbacks belongs to the holder of the lock bit, and is empty at terminal.
@@ -63,7 +64,7 @@
 //! * **W6** The last handle of a terminal request turns into a link in the exchange that takes it, so the header
 //!   outlives the drop of the value.
 //! * **W7** Every count that goes down is a release, and the one that reaches 0 is also an acquire.
-//! * **W8** A plain store may replace an exchange only if the storer has every count: the only handle *by
+//! * **W8** A plain store may replace an exchange only if the storer has every count. That is the only handle *by
 //!   value* and the queue's link, or no handle at all and the queue's link, each with the private bit set. A `&Request`
 //!   can be shared without a count, so a reference is not enough, except as [`local`] says.
 //! * **W9** The word is never stored from a remembered value. The holder of the lock recomputes it from the fresh word, since
@@ -81,19 +82,20 @@
 //!   list, under the list's lock.
 //! * **W14** Only a thread with a count cancels. A thread that cancels the children of a request has no counts of its private children,
 //!   and their owner may write their words by plain stores (W8). So it sends that owner a message that names the *parent*.
-//! * **W15** Which pool holds a request back is written by the holder of the lock bit while the request is new, and read by
-//!   the holder of the lock bit while it is held.
+//! * **W15** The holder of the lock bit writes which pool holds a request back, while the request is new. The holder of
+//!   the lock bit reads it while the request is held.
 //!
 //! * **W16** While the word is a local request's, only [`local`] reads or writes it. Other code may read it for what no local request has: a mark, a
 //!   shield, or a terminal life of a request with children. All other code has the state published first.
 //!
 //! # Orders
 //!
-//! The terminal exchange is both acquire and release (with release alone, an unchanged word hides a waiter that came
-//! between); lock acquire, unlock release; a mark is a release for the reason before it, and a thread that acts on a mark acquires
-//! it; counts by W7; both loads of the consuming take and the count check of `take` acquire; clone relaxed, as in `Arc`.
-//! A waiter's own mark is read relaxed by a scan: the locks of the target order what matters (see [`cancel`]). No fence
-//! and no sequential consistency but for [`local`], which says why.
+//! The terminal exchange is both acquire and release: with release alone, an unchanged word could hide a waiter that
+//! entered in between. Lock acquires, unlock releases. A mark is a release for the reason before it, and a thread that
+//! acts on a mark acquires it. Counts are ordered by W7. Both loads of the consuming take, and the count check of
+//! `take`, acquire. A clone is relaxed, as in `Arc`. A scan reads a waiter's own mark relaxed: the locks of the target
+//! order what matters (see [`cancel`]). There is no fence and no sequential consistency but for [`local`], which says
+//! why.
 //!
 //! The simplifications that fail are listed, with the mutant that plants each, in `loom-tests/tests/{word,cancel,demand,callbacks}.rs`.
 

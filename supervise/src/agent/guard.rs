@@ -10,7 +10,8 @@
 //! * **AG1** The guard names no process by a number: it signals the group that it is a member of. A group that has a member keeps its number, so it hits no other process, whichever
 //!   members were reaped before.
 //! * **AG2** The guard is in the group, and has its handlers, before the worker's program is executed. So nothing that the worker forks is older than the guard.
-//! * **AG3** The guard waits for the end of its parent by a pidfd, and asks for its parent after it has opened that: the pidfd is the agent's, or the agent has ended already.
+//! * **AG3** The guard waits for the end of its parent by a pidfd. It reads its parent's id again after it has opened
+//!   the pidfd. So either the pidfd is the agent's, or the agent has ended already.
 //! * **AG4** Signals to the group (the agent's SIGTERM, a worker's `kill 0`) do not end the guard, except SIGKILL, which ends the whole group.
 //! * **AG5** A guard that is stopped continues when the agent ends: SIGCONT is its own parent-death signal, and comes from the kernel. So SIGSTOP to the group holds nothing back.
 //!

@@ -12,8 +12,10 @@ use serde::Serialize;
 use super::environment::WorkerEnv;
 use crate::contain::print;
 
-/// Runs `f` as the work of a worker process, and passes its outcome to the agent: a value for [`RunResult::get`](super::RunResult::get), or the error or panic as
-/// the message of a [`WorkerFailure`](super::WorkerFailure). Before that it connects the timers of [`expires`](forebear::timer::expires).
+/// Runs `f` as the work of a worker process, and passes its outcome to the agent. A value goes to
+/// [`RunResult::get`](super::RunResult::get); an error or panic becomes the message of a
+/// [`WorkerFailure`](super::WorkerFailure). Before that it connects the timers of
+/// [`expires`](forebear::timer::expires).
 ///
 /// Returns what `main` should return: 0, or 1 after a failure. Without an agent it does not call `f`, and returns 2. In both cases it writes the reason to standard error,
 /// since it is the whole of its process.

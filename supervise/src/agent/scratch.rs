@@ -11,8 +11,8 @@
 //!
 //! # Why no other user makes it remove something else
 //!
-//! It looks only for directories of this user, follows no links, and looks only in a place where no other user can rename them: a directory of this user alone, or one with the
-//! sticky bit, as `/tmp`.
+//! It removes only directories of this user, and follows no links. It searches only where no other user can rename
+//! them: in a directory of this user alone, or in one with the sticky bit, such as `/tmp`.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};

@@ -7,8 +7,9 @@
 //!
 //! # Tests
 //!
-//! Their order is what a save promises by ([`super`], "How a file comes to be"). The tests put another [`Disk`] under the same code: one that refuses a step, tears a
-//! write, or notes all steps, so that each state of the directory that a loss of power may leave is built and read.
+//! The promise of a save rests on their order ([`super`], "How a file comes to be"). The tests put another [`Disk`]
+//! under the same code. It refuses a step, tears a write, or records all steps. So the tests build and read each state
+//! of the directory that a loss of power may leave.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -93,8 +94,8 @@ impl Ahead {
 }
 
 impl Drop for Ahead {
-    /// Gives the lock back. A child that another thread is just starting has a copy of the handle until it executes its program, so the close alone would
-    /// leave the file locked for that time.
+    /// Releases the lock. A child that another thread is just starting has a copy of the handle until it executes its
+    /// program. So after a mere close the file would stay locked for that time.
     fn drop(&mut self) {
         unlock(&self.file);
     }

@@ -197,8 +197,8 @@ fn save_for_ever(dir: &Path, seed: u64) -> ! {
     unreachable!("it is killed before")
 }
 
-/// `kill -9` at random moments, on a disk that is full now and then, and tears writes: the newest step that was reported saved, or one that was tried after it, is what the next
-/// process begins with. 40 times; 500 with `FOREBEAR_SOAK=1`.
+/// `kill -9` at random moments, on a disk that is full now and then, and tears writes. The next process begins with the
+/// newest step that was reported saved, or with one that was tried after it. 40 times; 500 with `FOREBEAR_SOAK=1`.
 #[test]
 fn a_process_that_is_killed_on_a_disk_that_fails_goes_on_at_the_newest_step() {
     const TEST: &str =

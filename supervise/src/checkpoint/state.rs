@@ -87,8 +87,9 @@ pub trait State: Send + Sync + 'static {
     /// A copy, which is written while the job continues. Called on a thread outside of the workers, while the steps of a [`Session`](crate::Session) wait. Default: `None`.
     /// Then [`save`](Self::save) is called instead, and the steps wait until the file is written.
     ///
-    /// A large state is copied fast if it holds its arrays as blocks behind `Arc`: a copy clones the `Arc`s, and a step that changes a block by [`Arc::make_mut`](std::sync::Arc::make_mut)
-    /// copies that block alone, and only while a save writes it.
+    /// A large state is copied fast if it holds its arrays as blocks behind `Arc`: a copy clones the `Arc`s. A step
+    /// that changes a block by [`Arc::make_mut`](std::sync::Arc::make_mut) copies that block alone, and only while a
+    /// save writes it.
     fn copy(&self) -> Option<Box<dyn CopiedState>> {
         None
     }

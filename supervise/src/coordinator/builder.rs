@@ -97,8 +97,9 @@ impl CoordinatorBuilder {
         self
     }
 
-    /// Receives each failure that no caller gets: a failure after the stop or after the join, one beyond the number that is kept, and the first failure if
-    /// the last handle is dropped before a [`join`](Coordinator::join). Default: it is written to standard error, in one line.
+    /// Receives each failure that no caller gets. These are failures after the stop or after the join, failures beyond
+    /// the number that is kept, and the first failure if the last handle is dropped before a
+    /// [`join`](Coordinator::join). Default: one line on standard error.
     ///
     /// The hook is called in the thread that reports the failure or drops the handle, and must not wait. A panic of the hook ends there, and changes nothing.
     pub fn on_unhandled_failure(mut self, hook: impl Fn(&Failure) + Send + Sync + 'static) -> Self {

@@ -1,8 +1,9 @@
 //! An event file: its name, and its records.
 //!
-//! TensorBoard reads the files of a directory in the order of their names, and never goes back to a name before the one that it reads. A name begins
-//! with the time in seconds. So a file that was made after the wall clock was set back, or within the second of the file before, would stand before that file,
-//! and TensorBoard would not show it. Therefore the time in a new name is at least one second after that of every file in the directory.
+//! TensorBoard reads the files of a directory in the order of their names, and never goes back to a name before the one
+//! that it reads. A name begins with the time in seconds. So a file that was made after the wall clock was set back, or
+//! within the second of the previous file, would sort before that file. TensorBoard would not show it. Therefore the
+//! time in a new name is at least one second after that of every file in the directory.
 
 use std::fs::{self, File};
 use std::io;

@@ -5,12 +5,14 @@
 //! * `chief.lock`: the chief holds an exclusive lock of it (`flock`). It also holds the *record*, one line: the *epoch*, which is one more for each
 //!   chief, the chief's process, and its state (`starting`, `ready`, `stopped`). The file is never removed: a lock belongs to a file and not to
 //!   a name. If someone removes it nevertheless, the chief finds another file at the name and saves no more ([`Place::is_replaced`]).
-//! * `.chief.guard`: a process that becomes chief, changes the record, or gives the lock up holds an exclusive lock of it meanwhile. A process that looks holds a
-//!   shared one. So a look never sees a lock with the record of the chief before, and a look, which takes the lock of `chief.lock` for a moment,
-//!   never keeps a process from becoming chief. The guard is held for a few calls of the system, which wait for nothing.
+//! * `.chief.guard`: a process that becomes chief, changes the record, or gives the lock up holds an exclusive lock of
+//!   it meanwhile. A process that reads which process is chief holds a shared lock. So it never sees the lock of one
+//!   chief with the record of the previous one. And although it takes the lock of `chief.lock` for a moment, it never
+//!   prevents a process from becoming chief. The guard is held for a few system calls, which do not block.
 //!
-//! A lock belongs to an open file, of which a child has a second handle from its fork to its exec. So each lock is given up by a call, which holds for
-//! all handles, and not by the closing of one: a program that starts processes would see locks that no process of the job holds.
+//! A lock belongs to an open file, of which a child has a second handle from its fork to its exec. So each lock is
+//! released by a call, which holds for all handles, and not by closing one handle. Otherwise a program that starts
+//! processes would see locks that no process of the job holds.
 //!
 //! A chief that dies gives up the lock alone, and leaves its record. So a lock that is free beside a record that says `ready` means: it has died.
 

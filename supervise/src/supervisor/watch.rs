@@ -1,8 +1,8 @@
 //! [`Watch`]: a thread that publishes what happens in a directory and to its chief.
 //!
-//! On Linux the thread sleeps until the kernel wakes it: a process has written and closed or renamed a file of the directory (inotify), or the
-//! chief's process has ended (a descriptor of the process). It does not rely on the reason: it looks which process is chief, publishes that, and sets
-//! [`changed`](Watch::changed).
+//! On Linux the thread sleeps until the kernel wakes it. The kernel does so when a process has written and closed or
+//! renamed a file of the directory (inotify), or when the chief's process has ended (a pidfd). The thread does not rely
+//! on the reason. It reads which process is chief, publishes that, and sets [`changed`](Watch::changed).
 //!
 //! The kernel reports neither what other machines do in a directory that they share, nor the end of a process of another machine. So the thread also looks
 //! after each *interval*; elsewhere than on Linux that is all it does.

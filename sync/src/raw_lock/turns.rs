@@ -1,11 +1,13 @@
 //! When a release hands the lock to a waiting thread although running code could go on with it.
 //!
-//! A thread that was woken for the lock runs when the system gives it a processor. While others who take the lock again and again keep all processors busy, that is at the end
-//! of a time slice: milliseconds, for each thread in turn. A lock that has been handed over stops those others at once, so their processors are free for the threads that were
-//! woken. Each such turn costs a few changes of threads, and hence there is one for each [`TURN`] at most (decision 0107; parking_lot's *eventual fairness* does
-//! the same at intervals of chance).
+//! A thread that was woken for the lock runs when the system gives it a processor. While other threads that take the
+//! lock again and again keep all processors busy, that is at the end of a time slice: milliseconds, for each thread in
+//! turn. A lock that is handed over blocks those other threads at once, so their processors are free for the woken
+//! threads. Each such turn costs a few context switches. Hence there is at most one for each [`TURN`] (decision 0107;
+//! parking_lot's *eventual fairness* does the same at random intervals).
 //!
-//! A request never has a turn: its worker does not take another request from its processor, so a lock that is handed to a request stays idle as long as that worker computes.
+//! A request never has a turn. Its worker does not preempt the request that it runs, so a lock that is handed to
+//! another of its requests would stay idle until the running one suspends.
 //!
 //! The field is touched under the lock of the queue only (L1).
 

@@ -1,8 +1,9 @@
 //! The locks that a thread holds or reads which no runtime knows, and the [`Once`](crate::Once)s that it runs.
 //!
-//! Such a thread has a context only for the length of a call, so no address of its own can stand in a lock's word. It keeps the addresses of the
-//! locks that it holds here instead, on its own: so it finds out when it waits for itself, also when a runtime has come to know it since.
-//! The word of such a lock names no holder. So its release finds the entry here, whatever context the thread has by then.
+//! Such a thread has a context only for the length of a call, so the word of a lock cannot have its address. Instead
+//! the thread keeps the addresses of the locks that it holds here. So it detects a wait for itself, also if a runtime
+//! has registered the thread since. The word of such a lock names no holder. So its release finds the entry here,
+//! whatever context the thread has by then.
 //!
 //! A thread notes each read of an [`RwLock`](crate::RwLock), too, by an address apart from the gate's. Only its waits for itself are found so: others who wait
 //! for what it reads do not see this list.

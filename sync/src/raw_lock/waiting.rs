@@ -90,8 +90,8 @@ pub(super) enum LockStep {
 pub(crate) struct Waiting<'a> {
     lock: &'a RawLock,
     pub(super) context: &'a Context,
-    /// What stands in the word when it has the lock: the context; nothing for the raw form, and for a thread that no runtime knows, whose
-    /// context goes with this call.
+    /// What the word contains when this waiter has the lock: its context. It is nothing for the raw form, and for a
+    /// thread that no runtime knows, whose context ends with this call.
     holder: *mut Context,
     is_raw: bool,
     pub(super) terms: LockTerms,

@@ -6,9 +6,9 @@
 //! | [`RwLockWriteGuard`] | the writers' lock, shut and drained (W3) | a reader, an upgradable reader | `unlock_write` |
 //! | [`RwLockUpgradableReadGuard`] | the writers' lock, open | the writer, a reader | `unlock_upgradable` |
 //!
-//! A guard is made by a caller that has just got what it stands for, and gives it back once: when it is dropped, or in the step that makes another guard of it, which
-//! forgets it first. A failed upgrade gives the same guard back. While a guard lives, the value may be read through it; through a write guard, which is
-//! borrowed alone for that, it may be written.
+//! A guard is made by a caller that has just taken the lock in the guard's mode. It releases the lock once: when it is
+//! dropped, or when another guard is made of it, which forgets it first. A failed upgrade returns the same guard. While
+//! a guard lives, the value may be read through it. Through a write guard, borrowed mutably, it may be written.
 
 use std::fmt;
 use std::marker::PhantomData;

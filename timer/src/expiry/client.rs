@@ -12,9 +12,10 @@ use super::{Scope, Signal, TimerError};
 /// Clients and servers come in pairs, since they share a way to talk. To write a pair of your own, implement this and
 /// [`RequestQueue`](super::RequestQueue); the page of [this module](super) has an example.
 ///
-/// A client does not wait for an answer: what it says is said when the call returns, or cannot be said and is an error. A client whose way to the
-/// server has a bound may wait for room, for a limited time, but a release should not: it is called when a guard is dropped, and what it
-/// releases may expire meanwhile. A message of one thread arrives before the next one of that thread.
+/// A client does not wait for an answer: when a call returns, its message is sent, or the call returns an error. If the
+/// channel to the server is bounded, a client may wait for room, for a limited time. A release should not wait: it is
+/// called when a guard is dropped, and its timer may expire meanwhile. A message of one thread arrives before the next
+/// one of that thread.
 ///
 /// ```
 /// use std::sync::Mutex;

@@ -9,8 +9,9 @@ use super::{Scope, Signal, TimerClient, TimerError, configured, instant_after};
 
 /// Gives the caller `after` from now to drop the guard that this returns. If it has not by then, its worker may be reaped.
 ///
-/// The scope is the caller's file and line, held by the request that calls, else by the thread ([`Scope::here`]): so two that pass this line at
-/// once have a timer each. The client is that of the process ([`configure`](super::configure)). For others there is
+/// The scope is the caller's file and line, held by the calling request, or outside of any by the thread
+/// ([`Scope::here`]). So two requests that execute this line at once have a timer each. The client is that of the
+/// process ([`configure`](super::configure)). For others there is
 /// [`TimerGuard::builder`].
 ///
 /// Bind the guard to a name: `let _timer = expires(..)?`. With `let _ = expires(..)?` it is dropped at once, and nothing is guarded; Rust has no warning for
@@ -65,8 +66,8 @@ pub fn within<T>(after: Duration, work: impl FnOnce() -> T) -> Result<T, TimerEr
 
 /// A timer that is running. Dropping it releases the timer, also when the block is left by an error or a panic.
 ///
-/// To acquire the same scope again, as a function that calls itself does, moves the deadline of the one timer there is; the guard that is
-/// dropped first releases it, and the others then release nothing.
+/// Acquiring the same scope again, as a recursive function does, moves the deadline of the one timer. The first guard
+/// that is dropped releases it, and the others then release nothing.
 ///
 /// It stays with the thread that acquired it, since clients may know their worker by the thread.
 ///

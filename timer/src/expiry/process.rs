@@ -2,11 +2,11 @@
 //!
 //! # Why there is a global
 //!
-//! The code that acquires a timer is deep in a library, and the code that knows the server is the program's `main`, often one that another process has
-//! started; between them are functions that know nothing of timers. To hand a client through all of them would keep timers out of
-//! just the code that gets stuck. And the worker is in most pairs the process itself, of which there is one. So the process has a client, as
-//! it has a panic hook. It can be replaced at any time, and code with a client of its own gives it to the builder, where it beats
-//! this one: tests, and processes with several servers, need no global.
+//! The code that acquires a timer is deep in a library, and the code that knows the server is the program's `main`. The
+//! functions between them know nothing of timers. If each had to pass a client, timers would be missing in just the
+//! code that gets stuck. And mostly the worker is the process itself. So the process has a client, as it has a panic
+//! hook. It can be replaced at any time. Code with a client of its own passes it to the builder, which then uses that
+//! one. So tests, and processes with several servers, need no global.
 //!
 //! A guard keeps the client by which it was acquired: what was acquired there is released there.
 //!

@@ -11,8 +11,8 @@ use super::Scope;
 ///
 /// Every type has it that can be cloned, compared, hashed, printed and sent.
 ///
-/// A name must not be used again while timers of its first owner may be left: a number that the system gives to one process after
-/// another will sooner or later have a stranger reaped.
+/// A name must not be used again while timers of its first owner may be left. A number that the system gives to one
+/// process after another is no good name: some day a wrong process would be reaped.
 ///
 /// ```
 /// use forebear::timer::{WorkerId, channel};

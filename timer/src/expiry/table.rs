@@ -1,8 +1,8 @@
 //! A server's timers, in memory.
 //!
-//! Every timer stands in the table of its worker, by scope. Until it has been found to have expired it also stands in a
-//! [wheel](crate::Wheel), which knows the earliest deadline; a timer that was reported as expired is out of the wheel and stays in the table until it is
-//! stopped, moved or cleared.
+//! Every timer is in the table of its worker, by scope. Until it is found to have expired it is also in a
+//! [wheel](crate::Wheel), which knows the earliest deadline. A timer that was reported as expired is only in the table,
+//! until it is stopped, moved or cleared.
 //!
 //! # Invariants
 //!

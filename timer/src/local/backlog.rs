@@ -2,9 +2,9 @@
 //!
 //! # Why
 //!
-//! A server that stands still does not read, and its queue in the kernel fills. A client that waited for room to release a timer would be held up,
-//! perhaps beyond the deadline, and its worker would be killed for a timer that it was about to release. So the client writes
-//! such a release into this file, and returns.
+//! A stopped server does not read, and its queue in the kernel fills. A client that waited for room to release a timer
+//! might wait beyond the deadline. Then its worker would be killed for a timer that it was about to release. So the
+//! client writes such a release into this file, and returns.
 //!
 //! # Layout
 //!
@@ -21,10 +21,11 @@
 //!
 //! # Why no release is missed, and none undoes a later acquire
 //!
-//! * **R1** The client writes a release because the queue is full. When it has written it, it tries to send the release once more. If that
-//!   succeeds, the server finds the release in the queue; to find it in the file too means nothing. If not, the queue was full *after* the release had been
-//!   written, so the server reads messages after that; and each time it has read messages of a connection it looks into its file. Both happen before it kills anybody: it
-//!   reads all that was sent before it read the time.
+//! * **R1** The client writes a release because the queue is full. When it has written it, it tries to send the release
+//!   once more. If that succeeds, the server finds the release in the queue; to find it in the file too means nothing.
+//!   If not, the queue was full *after* the release had been written, so the server reads messages after that. Each
+//!   time it has read messages of a connection it reads that connection's file. Both happen before it kills a process:
+//!   it first reads all that was sent before it read the time.
 //! * **R2** The server knows for each timer by which message of which connection it was acquired. A release in the file stops a timer that was
 //!   acquired on the same connection only if that message is among those that the client had sent before the release. The client counts what it sends under
 //!   the lock under which it sends, so its count agrees with the server's.

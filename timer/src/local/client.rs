@@ -5,11 +5,12 @@
 //! A message is one `send`, which the kernel keeps whole. Threads send under the lock of the connection, so that it is known how many messages were sent before a
 //! release that goes into the [backlog](super::backlog). Nobody waits under that lock for room in the server's queue.
 //!
-//! A forked child has a copy of its parent's connection, and must not speak on it: the server would refuse it as a stranger on that line. It has
-//! copies of the parent's locks too, and one of them may have been held by a thread that the child does not have. So there is one *seat*
-//! per process, in a list: each has the number of the process it was made in, and only the last one of that number is used. A child finds
-//! none, and appends its own; it touches no lock of its parent's. (A grandchild whose number is the same as that of an ancestor
-//! finds that one's seat. What it says there is refused, and then it connects anew.)
+//! A forked child has a copy of its parent's connection, and must not send on it: the server would refuse the messages
+//! of a foreign process. It also has copies of the parent's locks, one of which a thread that the child does not have
+//! may have held. So there is a list with one *seat* for each process. A seat has the id of the process that made it,
+//! and only the last seat with that id is used. A child finds none, and appends its own; it takes no lock of its
+//! parent's. (A grandchild whose id is that of an ancestor finds that ancestor's seat. Its message there is refused,
+//! and then it connects anew.)
 //!
 //! # Why an acquire is not acknowledged
 //!
@@ -56,9 +57,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// One for all threads is enough. `acquire` and `release` cost one system call beside that which asks for the process's number.
 ///
-/// When the server has not read for some 270 messages its queue is full. Then an `acquire` waits for room, and is an error after the client's patience. A `release` does
-/// not wait: the client leaves it in a file in memory that the server has given to it, and the server finds it there before it ends anybody. There is room
-/// for 1,024 releases; only when there is none left, or the server is of a version without that file, a release waits too.
+/// The server's queue is full when some 270 messages are unread. Then an `acquire` waits for room, and returns an error
+/// after the client's time-out. A `release` does not wait: the client writes it into a file in memory that the server
+/// has given to it. The server reads that file before it kills a process. The file has room for 1,024 releases. A
+/// release waits only if there is no room, or if the server is of a version without that file.
 ///
 /// ```
 /// use std::time::Duration;

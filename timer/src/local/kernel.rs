@@ -8,8 +8,9 @@
 //!
 //! * **K1** Each call is given pointers into locals that live until it returns, and their lengths in bytes.
 //! * **K2** What the kernel writes into (`ucred`, bytes) is valid for any bits.
-//! * **K3** A control message is read only after `CMSG_FIRSTHDR` or `CMSG_NXTHDR` has said that its header lies within what the kernel
-//!   has written, and its payload only if its length says that it is whole. The buffer is aligned as a header must be.
+//! * **K3** A control message is read only if `CMSG_FIRSTHDR` or `CMSG_NXTHDR` has found that its header lies within
+//!   what the kernel has written. Its payload is read only if its length says that it is complete. The buffer is
+//!   aligned as a header must be.
 
 #![allow(unsafe_code)]
 

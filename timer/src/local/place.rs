@@ -17,10 +17,11 @@
 //!
 //! # Why two servers never have one path
 //!
-//! To rename a socket to a given path replaces whatever is there, so two servers that both find the path free would both
-//! succeed, and the first would get no client. Therefore a server takes the lock file first, and keeps it until it has removed
-//! its socket. The kernel releases the lock when the server's process ends, in whatever way. A server removes its lock file while it holds the lock, so
-//! a lock counts only if its file still stands at that name when the lock has been taken; else the server tries again with the new file.
+//! A rename of a socket to a path replaces whatever is there. So two servers that both find the path free would both
+//! succeed, and the first would get no client. Therefore a server takes the lock file first, and keeps it until it has
+//! removed its socket. The kernel releases the lock when the server's process ends, in whatever way. A server removes its
+//! lock file while it holds the lock. So a lock counts only if its file still has that name when the lock has been taken.
+//! Else the server tries again with the new file.
 //!
 //! A server from before lock files may be at the path, so a server still tries to connect there before it replaces the socket.
 

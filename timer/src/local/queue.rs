@@ -15,13 +15,14 @@
 //!
 //! * **Q1** `watched` has a process only by the proof ([`door`]), and at most one that has not ended for each number (`by_pid`).
 //! * **Q2** No read, write, accept or wait for a process blocks. Only the wait for all sources does, and the bell ends it.
-//! * **Q3** In one look no connection gives more than [`PER_LOOK`](reading::PER_LOOK) messages, which is more than its kernel queue holds when its size
-//!   is the system's: so all that was sent before a look is had by it.
+//! * **Q3** In one round at most [`PER_LOOK`](reading::PER_LOOK) messages of each connection are read. That is more
+//!   than its kernel queue holds at the system's size, so a round reads all that was sent before it.
 //! * **Q4** Connections, processes and timers are bounded by [`Limits`]; `ready` by what one look may give, since the server takes all of it
 //!   after each.
 //! * **Q5** When a process has ended, what it had said before is ready first, then that it leaves.
-//! * **Q6** The `scopes` of a watched process are those that have timers once all that is ready is registered: an acquire enters one, a release takes it
-//!   out, and so does word of the server that it has dropped the timer. One that has expired and is not dropped counts.
+//! * **Q6** The `scopes` of a watched process are those that have timers once all ready messages are registered. An
+//!   acquire enters a scope; a release, or the server's report that it has dropped the timer, removes it. An expired
+//!   timer that is not dropped counts.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;

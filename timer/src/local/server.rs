@@ -61,8 +61,8 @@ impl LocalTimerServer {
     ///
     /// # Errors
     ///
-    /// As for [`bind`](Self::bind); a server is there already, or was killed and left a forked child that has its socket still (`AddrInUse`);
-    /// the path is longer than an address can be (some 100 bytes).
+    /// As for [`bind`](Self::bind). `AddrInUse`, if there is a server already, or if one was killed and a child that it
+    /// forked still has its socket. If the path is longer than an address can be (some 100 bytes).
     ///
     /// ```
     /// use forebear::timer::TimerError;

@@ -5,9 +5,9 @@
 //!
 //! * A member increments its *beat* in each turn. Another member counts it as *lost* when it has read the roll for a whole lease, by its own clock, and
 //!   the beat has not changed.
-//! * A member forms a *round* of all members that are not lost: at once if they are as many as the group allows, else when they have been enough for
-//!   the gathering time. A round that loses a member is over; the next turn forms another one of the rest. A newcomer ends a round, too, if the
-//!   group has room.
+//! * A member forms a *round* of all members that are not lost. It does so at once if the group is full, else when
+//!   there have been enough members for the gathering time. A round that loses a member is over; the next turn forms
+//!   another one of the rest. A newcomer ends a round, too, if the group has room.
 //! * A member that is *done* stays in its round. From the first such member on, no turn forms a round: newcomers wait, and `finish` names the
 //!   members that were lost.
 

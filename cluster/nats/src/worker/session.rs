@@ -1,7 +1,8 @@
 //! [`Session`]: a worker while it is a member of a job. The head of [`worker`](super) has the rules.
 //!
-//! All that a session hears comes by one channel: orders, messages that a slot has taken, reports of tasks, confirmations. It follows what is there, and only then speaks: so the claims of messages that came together
-//! are one message to the coordinator, and tasks that end together are one record.
+//! A session receives everything by one channel: orders, messages that a slot has taken, reports of tasks,
+//! confirmations. It handles all that is there before it sends. So the claims of messages that arrived together are one
+//! message to the coordinator, and tasks that end together are one record.
 
 use std::collections::HashMap;
 use std::mem;

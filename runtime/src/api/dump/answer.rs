@@ -1,5 +1,5 @@
-//! What each worker answers to a dump. A worker answers on its own thread at its next scheduling point; the dumper answers for a worker
-//! that has no thread, and looks from outside at one that comes to no scheduling point in time.
+//! What each worker answers to a dump. A worker answers on its own thread at its next scheduling point. The dumper
+//! answers for a worker that has no thread. It reads a worker from outside if that reaches no scheduling point in time.
 //!
 //! The head of [`super::sight`] says what may be read from where.
 

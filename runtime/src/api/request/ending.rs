@@ -15,9 +15,10 @@ use crate::state::word::MARKED;
 impl<T> Request<T> {
     /// Asks the request to stop, unless a request or thread that is not cancelled still waits for it.
     ///
-    /// The cancel spreads to its children and to what it waits for. Each of these is asked as by `cancel`: a waiter that is not cancelled spares
-    /// it. A target that another request or thread has made is also spared if a request or thread that does not wait has submitted it, as
-    /// long as its maker lives or is no request.
+    /// The cancel spreads to its children and to what it waits for. Each of these is asked as by `cancel`: a waiter
+    /// that is not cancelled spares it. A target that another request or thread has made is also spared if it was
+    /// submitted by a request or thread that does not wait for it. That holds as long as its maker lives, or if its
+    /// maker is no request.
     ///
     /// A cancelled request that has not started never runs. A suspended one continues at once, and its wait
     /// returns [`Cancelled`](forebear_context::error::WaitError::Cancelled); so does every further wait in it. The exception is

@@ -88,18 +88,23 @@ impl RuntimeBuilder {
 
     /// How many workers; by default as many as the machine has cores for this process.
     ///
-    /// With 0 there is no worker thread: this is the *synchronous mode*, for debugging and for tests that want no
-    /// surprises. The promises are the same. [`submit`](crate::Request::submit) and all that spawns run the request on the
-    /// calling thread until it ends or suspends, before they return; what is suspended goes on whenever that thread waits,
-    /// yields or drops the last handle of the runtime. A wait that nothing can end is answered
-    /// [`CircularWait`](crate::WaitError::CircularWait). Several threads may use such a runtime (up to 32 at a time; more
-    /// wait for their turn), each runs what it submits. A thread that exits leaves behind what it has suspended: wait for it before. Such
-    /// a request never goes on, since it may hold references to the thread's locals. It ends as cancelled, with
-    /// [`ThreadExited`](crate::CancelReason::ThreadExited), its stack stays in memory, and a warning names it. If it borrows, as a job of a scope
-    /// does, it never ends, and a request that lent it a stack waits for ever. A destructor of a thread-local may use such a runtime, too, until the
-    /// runtime's own thread-local is gone; what the thread had suspended before does not go on then. Not run at once is what is submitted inside [`no_suspend`](crate::no_suspend()), or in an unwind: it is
-    /// queued. So is what a request of another runtime submits; it runs when a thread that has used this runtime waits, and not before: a program in which no thread has
-    /// waits for it in vain.
+    /// With 0 there is no worker thread. This is the *synchronous mode*, for debugging and for tests that need a simple
+    /// order. The promises are the same. [`submit`](crate::Request::submit) and all functions that spawn run the
+    /// request on the calling thread until it ends or suspends, before they return. A suspended request continues
+    /// whenever that thread waits, yields or drops the last handle of the runtime. A wait that nothing can end returns
+    /// [`CircularWait`](crate::WaitError::CircularWait). Several threads may use such a runtime, up to 32 at a time;
+    /// more wait for their turn. Each runs what it submits.
+    ///
+    /// A thread should wait for its suspended requests before it exits. Those that are left never continue, since they
+    /// may hold references to the thread's locals. Such a request ends as cancelled, with
+    /// [`ThreadExited`](crate::CancelReason::ThreadExited). Its stack stays in memory, and a warning names it. If it
+    /// borrows, as a job of a scope does, it never ends, and a request that lent it a stack waits for ever. A
+    /// destructor of a thread-local may use such a runtime, too, until the runtime's own thread-local is destroyed.
+    /// Requests that the thread had suspended before do not continue then.
+    ///
+    /// A request is queued, and not run at once, if it is submitted inside [`no_suspend`](crate::no_suspend()), in an
+    /// unwind, or by a request of another runtime. In the last case it runs when a thread that has used this runtime
+    /// waits. If no thread has used this runtime, it never runs.
     ///
     /// ```
     /// use forebear::{Runtime, spawn};
@@ -116,9 +121,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// The *seeded mode*: everything runs on one thread, in an order that `seed` decides, under a virtual clock. A program
-    /// all of whose contexts are requests of this runtime (and the thread that runs them) does the same for the same seed,
-    /// step by step; other seeds are other interleavings.
+    /// The *seeded mode*: everything runs on one thread, in an order that `seed` decides, under a virtual clock. If a
+    /// program has no contexts but requests of this runtime and the thread that runs them, it repeats the same steps
+    /// for the same seed. Other seeds give other interleavings.
     ///
     /// At every wait, yield, submit and end the seed decides which request continues. So requests do *not* run in the order of their
     /// ancestors here, but none that can continue is passed over for ever. The runtime belongs to the thread that first

@@ -14,8 +14,8 @@ use crate::record::fiber::Fiber;
 use crate::shared::Shared;
 use crate::shared::driven::Seat;
 
-/// In a runtime without threads of its own: drives until nothing has begun that has not ended, or nothing goes on but by what comes after the grace, or by
-/// others. Only on a thread that may drive.
+/// In a runtime without threads of its own: drives until all that has begun has ended, or until nothing continues
+/// without other threads or before the grace is over. Only on a thread that may drive.
 pub(super) fn drive_within(shared: &Arc<Shared>, grace: Duration) {
     let until = shared.deadlines.after(grace);
     let Some(fiber) = foreign::fiber().filter(|fiber| !fiber.has_worker()) else { return };

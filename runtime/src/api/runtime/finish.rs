@@ -26,10 +26,10 @@
 //! * *Unsubmitted*: a submit or a wait refuses it. Both read the stage, or find the shared queue closed.
 //! * *On its way to the injector*: either the push finds the injector closed, or the push was first, and step 1 takes the request out: one exchange
 //!   decides (E3). A child that enters past the inbox is checked under the injector's lock (E4).
-//! * *Private or in a worker's shared queue*: the worker sweeps both in one go, and runs no request of its own between. A request that is
-//!   made there later has a marked parent, and starts out cancelled. A worker that steals from a shared queue after its own sweep aborts what it
-//!   has stolen; a worker that steals before its sweep sweeps what it has stolen with its own requests. Step 2 begins after the injector is closed, so no root comes
-//!   after a sweep.
+//! * *Private or in a worker's shared queue*: the worker sweeps both in one go, and runs no request of its own between.
+//!   A request that is made there later has a marked parent, and starts out cancelled. A worker that steals from a
+//!   shared queue after its own sweep aborts what it has stolen. A worker that steals before its sweep sweeps the
+//!   stolen requests with its own. Step 2 begins after the injector is closed, so no root arrives after a sweep.
 //! * *Claimed*: it is on a stack of the claimer when the claimer sweeps. A foreign thread announces that it is about to run a request
 //!   under the lock of its mailbox, and is notified under the same lock.
 //!
@@ -72,8 +72,8 @@ use crate::shared::worker::OnRecord;
 use crate::shared::{OfRuntime, Shared};
 use crate::time::deadlines::park_until;
 
-/// How often it is looked again when nobody is found and yet somebody is there, or a thread exits: one in the middle of dropping a request that never
-/// started has no name, and a thread that exits needs a moment.
+/// How often the search is repeated if something has not ended and the search finds no name for it. A thread in the
+/// middle of dropping an unstarted request has no name, and an exiting thread needs a moment.
 const LOOKS: usize = 20;
 /// How long each of those looks waits for the exits of all threads. The caller sleeps meanwhile: where many threads are ready each turn of the
 /// processor takes long, and a caller that yielded would wait for as many turns as it looks.

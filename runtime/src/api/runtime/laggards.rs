@@ -17,8 +17,8 @@ use crate::shared::Shared;
 /// So many owners of one thing are named.
 const SHOWN: usize = 8;
 
-/// All that have started and are not over, by worker and from the top of each stack down; then destructors that wait outside of any request; then
-/// scopes in foreign threads that wait for one of these.
+/// All requests that have started and are not over, by worker, and from the top of each stack down. Then destructors
+/// that wait outside of any request. Then scopes in foreign threads that wait for one of these.
 pub(super) fn find(shared: &Shared) -> Vec<Laggard> {
     let (found, nameless) = reclaim::read_section(|| (dump::started(shared), dump::nameless(shared)));
     let scopes = scopes(&found);

@@ -1,7 +1,8 @@
 //! The last handle goes: which thread waits for the end, and what happens when that takes long.
 //!
-//! A destructor never suspends a request. So a drop on a plain thread blocks that thread; a drop on a worker's thread, or in a request that a
-//! plain thread runs, in a blocking call, or on a timer thread that asks a user's clock, leaves the wait to a thread that is started for it. What the runtime owns goes then a little later.
+//! A destructor never suspends a request. A drop on a plain thread blocks that thread. In four other places a drop
+//! starts a thread that waits: on a worker's thread, in a request that a plain thread runs, in a blocking call, and on
+//! a timer thread that calls a user's clock. What the runtime owns is then released a little later.
 
 use forebear_context::context::is_for_another;
 use forebear_pool::Engine;

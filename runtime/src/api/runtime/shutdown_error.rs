@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::api::any::{RequestId, State};
 
-/// Code that has not ended though its runtime was shut down: a request that has started; a scope in a foreign thread that waits
-/// for one; or code that a worker's thread runs outside of any request, such as a destructor.
+/// Code that has not ended although its runtime was shut down. It is a started request, a scope in a foreign thread
+/// that waits for one, or code that a worker's thread runs outside of any request, such as a destructor.
 ///
 /// ```
 /// use std::sync::mpsc;

@@ -1,8 +1,9 @@
 //! Makes dependents: a dependent's nodes, and what it does with its edges when they are closed.
 //!
-//! A node keeps a handle of its dependency without the type of its value ([`ErasedHandle`], [`Opaque`]). The type is known again in one place: the
-//! implementation of [`Get`] that was made together with the last node. It asks for the value of the edge at its `place` by the type with which that
-//! node was made; so the unsafe calls in it are sound if each constructor makes both of one `Request<A>`, as those here and in `then.rs` do.
+//! A node keeps a handle of its dependency without the type of its value ([`ErasedHandle`], [`Opaque`]). The type is
+//! known again in one place: the implementation of [`Get`] that was made together with the last node. It takes the
+//! value of the edge at its `place` with the type of that node. So the unsafe calls in it are sound if each constructor
+//! makes both of one `Request<A>`, as those here and in `then.rs` do.
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -60,8 +61,9 @@ fn nodes_with(builder: &RequestBuilder, last: Option<WaitNode>) -> NodeBlock {
     NodeBlock::new(builder.dependencies().iter().map(|kept| node(kept.0.clone())).chain(last).collect())
 }
 
-/// Calls what is to be called with what was waited for. If the wait has failed, what the user's code captures is dropped before there is a
-/// result: rustc leaks a result whose function is left by the panic of a destructor, and with it the failure and all that it holds.
+/// Calls the user's code with the values that it waited for. If the wait has failed, the captures of that code are
+/// dropped before there is a result. Otherwise a panic of a destructor would leave the function with a result, which
+/// rustc leaks, and with it the failure and all that it holds.
 #[inline(always)]
 pub(super) fn call_or_drop<F, V, T>(
     f: F,

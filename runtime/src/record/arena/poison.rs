@@ -1,7 +1,8 @@
 //! AddressSanitizer's view of free cells: they belong to nobody.
 //!
-//! Cells of the free lists never go back to the allocator one by one, so without this who uses a header after its end would find memory there
-//! as if all were well. A reader of laggards may read what ends meanwhile ([`crate::record::reclaim`]), so that is left as it is.
+//! Cells of the free lists never return to the allocator one by one. So without poison a use of a header after its end
+//! would find valid memory, and no tool would report it. A reader may read a header that ends meanwhile
+//! ([`crate::record::reclaim`]), so no cell is poisoned while there is a reader.
 
 #[cfg(feature = "sanitizer")]
 mod asan {

@@ -2,14 +2,16 @@
 //!
 //! # The race
 //!
-//! An entry is armed that is due before all others, and the timer thread goes to sleep without having seen it. A thread that lowers a
-//! word has the lock of the sleep afterwards; the timer thread reads all words, and leaves there until when it sleeps, in one hold of that lock.
-//! Whichever is first: the timer thread reads the lowered word, or who lowered it reads of the sleep, and tells.
+//! A thread arms an entry that is due before all others, and the timer thread goes to sleep without having seen it. A
+//! thread that lowers a word takes the lock of the sleep afterwards. The timer thread reads all words and stores the
+//! end of its sleep in one hold of that lock. So either the timer thread reads the lowered word, or the thread that
+//! lowered it finds the sleep and notifies.
 //!
 //! # Invariant
 //!
-//! * **B2** While the timer thread sleeps, no word, with the grace of its shard, is below what it sleeps until, or its writer has yet to
-//!   take the lock of the sleep. (When an owner has looked only rises, so the timer thread wakes early at worst.)
+//! * **B2** While the timer thread sleeps, no word plus the grace of its shard is below the end of the sleep, or the
+//!   word's writer has yet to take the lock of the sleep. (The time at which an owner last checked only rises, so at
+//!   worst the timer thread wakes early.)
 
 use std::sync::PoisonError;
 use std::time::Duration;

@@ -8,10 +8,11 @@
 //!
 //! # What stays
 //!
-//! Nearly every time-out is taken back, and the next of the same waiter is nearly always later. So to take back is to write that it rests, and
-//! to arm again is to write when it is due, as long as it is filed for no later than that. When the wheel comes to it sooner it is filed anew, for when it
-//! is due; or dropped, if it rests. A waiter has one that stays; what it arms beside it is filed and taken out as ever. A waiter that
-//! goes away [unregisters](super::Shards::dismiss) its own.
+//! Nearly every time-out is disarmed, and the next of the same waiter is nearly always later. So to disarm an entry is
+//! to write that it rests. To arm it again is to write when it is due, if its place in the wheel is no later than that.
+//! When the wheel reaches the entry, it inserts it anew for the instant at which it is due, or drops it if it rests. A
+//! waiter has one entry that stays; other entries of it are inserted and removed as usual. A waiter that ends
+//! [unregisters](super::Shards::dismiss) its own.
 //!
 //! # Invariants
 //!

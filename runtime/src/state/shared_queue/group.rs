@@ -13,18 +13,19 @@
 //!
 //! # The race, and the argument
 //!
-//! A mender has read the keys, none of them old. A member publishes something old, finds the word low enough, and leaves
-//! it. The mender raises the word, and what was published is hidden behind it. Therefore a lowering is an exchange even
-//! if it changes nothing, and a mender reads the keys again after its exchange. One of the two exchanges is the later: if
-//! the lowering, it stands; if the mending, it has acquired what the lowering released, the second reading finds the key,
-//! and lowers the word to it.
+//! A mender has read the keys, none of them old. A member publishes something old, finds the word low enough, and
+//! leaves it. The mender raises the word, and what was published is hidden behind it. Therefore a lowering is an
+//! exchange even if it changes nothing, and a mender reads the keys again after its exchange. One of the two exchanges
+//! is the later. If it is the lowering, the word stays lowered. If it is the mending, it has acquired what the lowering
+//! released. Then the second reading finds the key, and lowers the word to it.
 //!
 //! # What is bounded by it
 //!
-//! GR1 does not hold from a member's store of its key to its lowering, nor from a mender's exchange to the end of its second
-//! reading: a few instructions, or a time slice if the thread loses its core just there. The word is a hint for order and
-//! for nothing else. A worker that is about to sleep looks at all shared queues (`schedule/worker/steal.rs`), and a picker does so now and
-//! then: see [`ScanTurns`](crate::shared::ScanTurns), where the bound is stated.
+//! GR1 does not hold from a member's store of its key to its lowering, nor from a mender's exchange to the end of its
+//! second reading. That takes a few instructions, or a time slice if the thread loses its core just there. The word is
+//! a hint for order and for nothing else. A worker that is about to sleep polls all shared queues
+//! (`schedule/worker/steal.rs`), and a picker does so now and then. [`ScanTurns`](crate::shared::ScanTurns) states the
+//! bound.
 
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};

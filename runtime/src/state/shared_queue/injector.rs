@@ -1,9 +1,10 @@
 //! The injector.
 //!
-//! Roots come from anywhere through an inbox (one exchange, no lock), and are put into order by the next reader,
-//! under the shared queue's lock: a segment per priority, first in, first out, and a side heap for what is not in order
-//! (a root submitted long after it was made, a deadline). What has a hint stands apart, with children that have one ([`hinted`](super::hinted)). They never go into a private queue: there they could be hidden
-//! behind a request that spins for them.
+//! Any thread pushes roots into an inbox (one exchange, no lock). The next reader sorts them in, under the shared
+//! queue's lock. There is a segment for each priority, first in, first out, and a side heap for roots that arrive out
+//! of order: one that is submitted long after it was made, or one with a deadline. Entries with a hint are kept apart,
+//! with children that have one ([`hinted`](super::hinted)). Roots never enter a private queue: there they could be
+//! hidden behind a request that spins for them.
 //!
 //! # Invariants
 //!

@@ -1,8 +1,8 @@
 //! Handles and links: who still knows of a request.
 //!
-//! Handles reach the value, links the header only. The last handle decides what becomes of the value, and the last count of
-//! both kinds what becomes of the header; between the two a handle may have to turn into a link (W6), since somebody
-//! else's link may be the last to go while the value is still being dropped.
+//! Handles reach the value, links the header only. The last handle decides about the value, and the last count of both
+//! kinds about the header. Between the two a handle may have to turn into a link (W6): another thread's link may be the
+//! last count while the value is still being dropped.
 
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::{hint, mutant};

@@ -35,10 +35,11 @@ impl Word {
     /// Goes terminal, folding in the runner's link if the finisher holds one. `Err`: there are callbacks; the caller calls
     /// them, having taken them by [`complete`](Self::complete), and tries again. Or `before` declined.
     ///
-    /// Before each attempt `before` is called with what is about to be exchanged: it drops the value if nobody can reach
-    /// it any more (handles are 0, or the request is marked; neither is ever undone), and says as which life the request
-    /// ends, *by these bits* (W11), or `None` if by these it is not to end here. It may be called several times. Answers the bits before and after; the caller then
-    /// owns the list of waiters if `WAITERS` was set.
+    /// Before each attempt `before` is called with the bits that are about to be exchanged. It drops the value if no
+    /// thread can reach it any more: handles are 0, or the request is marked, and neither is ever undone. It returns
+    /// with which life the request ends, *by these bits* (W11), or `None` if by these it does not end here. It may be
+    /// called several times. Answers the bits before and after. The caller then owns the list of waiters if `WAITERS`
+    /// was set.
     #[inline(always)]
     pub fn try_finish(
         &self,

@@ -1,8 +1,8 @@
 //! Standing in a channel's lists by a wait that stands in others', too: what the arms of a `select!` do ([`crate::channel::arms`]).
 //!
-//! The wait has been begun before, once for all arms. So who enters takes and puts nothing. Under one hold of the lock it finds that it
-//! must wait, and is listed; or that perhaps it need not, and gets that answer: its select takes the wait back, and looks by
-//! [`take`](Channel::take) or [`put`](Channel::put).
+//! The select has begun the wait before, once for all arms. So an arm that enters takes and puts nothing. Under one
+//! hold of the lock it is either listed, since it must wait, or refused, since it may not have to. If it is refused,
+//! its select takes the wait back, and tries [`take`](Channel::take) or [`put`](Channel::put).
 //!
 //! Each waiter of the other side counts here, also one that has left its wait and is about to take its place out (N2 of [`super`]).
 //! Then that look is in vain, but that one refuses it and is out, so it is found no second time. The select itself does not count:

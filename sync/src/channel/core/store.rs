@@ -1,5 +1,6 @@
-//! Where items lie that are on their way, first in, first out. How many there may be, the channel knows; a store is touched under its lock
-//! (N1 of [`super`]), and what a store frees is freed when that has been let go of (N3).
+//! The stores of items that are sent and not yet received, first in, first out. The channel knows how many there may
+//! be. A store is accessed under the channel's lock (N1 of [`super`]). Memory of a store is freed after that lock is
+//! released (N3).
 
 use std::collections::VecDeque;
 

@@ -2,8 +2,9 @@
 //!
 //! # Two parts
 //!
-//! *Preparing* is cold: under one hold of the lock it does what can be done at once, or begins the wait and lists it, so that nothing
-//! comes between the look and the listing. What parks is inlined into the public method, as the switch is; what became of the item is cold again.
+//! *Preparing* is cold. Under one hold of the lock it sends or receives at once, or begins the wait and lists it, so
+//! that no operation comes between the check and the listing. Parking is inlined into the public method, as the switch
+//! is. Settling the item afterwards is cold again.
 //!
 //! # What came of a wait
 //!
@@ -17,12 +18,14 @@
 //!
 //! # Looking again
 //!
-//! To wait for a context of another worker, and to be woken by it, costs several lines that go from core to core, for both. Where both
-//! sides are under way, and one is only a little faster, that would be so for each item: a receiver takes one from a full channel and
-//! wakes a sender, which finds room for one, and waits again. So who would have to wait, while the other side is on another worker, as far
-//! as is known, *looks again* first, a few times, with pauses in between ([`Retries`](crate::channel::retries::Retries)): when it then finds
-//! room, or items, it is for many. It does not stand among the waiters meanwhile, and nobody is kept from anything for its sake; as soon as another stands there, it
-//! stands there, too. How often it looks goes by what came of it the last times, so where it is in vain it is done no more, but for a try.
+//! To wait for a context of another worker, and to be woken by it, moves several memory lines from core to core, for
+//! both. If both sides run, and one is only a little faster, that would happen for each item. A receiver would take one
+//! item from a full channel and wake a sender, which finds room for one item and waits again. So an operation *retries*
+//! before it waits, a few times, with pauses in between ([`Retries`](crate::channel::retries::Retries)). It does so if
+//! the other side seems to be on another worker. A retry that succeeds mostly finds room, or items, for many
+//! operations. Meanwhile the operation is not among the waiters, and delays no other; as soon as there is another
+//! waiter, it becomes a waiter, too. The number of retries follows their recent success: where they fail they stop, but
+//! for a rare attempt.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
