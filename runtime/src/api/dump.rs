@@ -158,8 +158,8 @@ pub struct WaitInfo {
     /// What is waited for, in words: the kind, the name, and for locks the place of the call. ``a Mutex "cache" (src/cache.rs:12)``,
     /// ``request `load` ``.
     pub what: String,
-    /// What the wait depends on, as far as it is known: the target request, the unfinished jobs of the scope, the
-    /// holder of the lock, the readers of the reader-writer lock. Channels, events and the like have no known owner.
+    /// What the wait depends on, as far as it is known. It is the target request, the unfinished jobs of the scope, the
+    /// holder of the lock, or the readers of the reader-writer lock. Channels, events and the like have no known owner.
     pub owners: Vec<Party>,
     /// For how long at most it has gone on: since its worker last read the clock before that, which an idle worker does often, and a busy
     /// one seldom. `None` for plain threads, and for a wait for a request that runs on the waiter's own stack.

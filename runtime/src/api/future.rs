@@ -4,9 +4,10 @@
 //!
 //! # What a poll does
 //!
-//! The first poll does what a wait does before it suspends ([`crate::schedule::wait`]): it submits a new request, returns the error of a cycle or
-//! a refusal, and enters the list of waiters. It never runs the request, and never suspends. From then on, until it is over or is dropped, the
-//! future is demand, as a waiting foreign thread is. The request is as urgent as the code that polled first. Later polls renew the waker.
+//! The first poll does what a wait does before it suspends ([`crate::schedule::wait`]). It submits a new request,
+//! returns the error of a cycle or a refusal, and enters the list of waiters. It never runs the request, and never
+//! suspends. From then on the future is demand, as a waiting foreign thread is, until the request is over or the future
+//! is dropped. The request is as urgent as the code that polled first. Later polls renew the waker.
 //!
 //! # What a drop does
 //!

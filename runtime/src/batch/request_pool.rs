@@ -347,8 +347,8 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// * [`TargetCancelled`](WaitError::TargetCancelled) with [`PoolCancelled`](crate::CancelReason::PoolCancelled) if
     ///   a [`Canceller`] stopped the pool, or with the reason why a member was cancelled by others;
     /// * [`CircularWait`](WaitError::CircularWait) if an included request is the caller itself, or waits for it on the
-    ///   same stack; then nothing has begun. And if a member waits for the caller when the pool begins to wait for the
-    ///   member; if it is the other way round, the member's wait gets the error, and that is its failure.
+    ///   same stack; then nothing has begun. Also if a member waits for the caller when the pool begins to wait for the
+    ///   member. If the member begins to wait later, its wait returns the error, and the member fails with it.
     ///
     /// # Panics
     ///

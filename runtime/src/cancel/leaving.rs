@@ -9,10 +9,10 @@
 //!
 //! # The race
 //!
-//! *Leaving against the end of the target.* The waiter takes its node out of the list under the lock bit of the target's word. The finisher takes
-//! the whole list with its terminal exchange; after that no thread gets the lock (W3). So the leaver either finds its node listed, or finds the target terminal.
-//! In the second case the finisher still touches the node and the list, and the leaver waits until the finisher has released the node, before it gives its
-//! count of the target up.
+//! *Leaving against the end of the target.* The waiter takes its node out of the list under the lock bit of the target's word. The finisher takes the
+//! whole list with its terminal exchange; after that no thread gets the lock (W3). So the leaver either finds its node listed, or finds the target
+//! terminal. In the second case the finisher still accesses the node and the list. The leaver waits until the finisher has released the node, and
+//! only then gives up its count of the target.
 //!
 //! The side block, which stores the reason, is allocated before the lock is taken.
 
@@ -29,8 +29,9 @@ use crate::record::header::{DETACHED, Header};
 use crate::state::open::{self, Open};
 use crate::state::word::{Cancel, Demand, SUBMITTED};
 
-/// Whether a cancelled `waiter` that leaves `target` asks the target to cancel. Not if the target belongs to others:
-/// it was submitted other than by a wait, and its creator is another request that is neither over nor cancelled, or it has none.
+/// Whether a cancelled `waiter` that leaves `target` cancels it, too. It does not if the target belongs to others. That
+/// is so if it was submitted other than by a wait, and its creator is no request, or another request that is neither
+/// over nor cancelled.
 pub(crate) fn asks(waiter: Option<&Header>, target: &Header) -> bool {
     let creator = target.parent().filter(|_| !target.is(DETACHED)).map(Header::identity);
     if let (Some(waiter), Some(creator)) = (waiter, creator)

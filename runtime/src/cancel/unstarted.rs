@@ -12,10 +12,10 @@
 //!
 //! # Several that are cancelled together
 //!
-//! A destructor in the captures of one request may wait for another request of the same list. If the canceller marked and ended them one by one,
-//! that other request might never end: it runs until it is cancelled, or a pool that is about to release it holds it back. The thread that would
-//! cancel it waits in the destructor. No wait leads to that thread, so no cycle would be found. Therefore the canceller marks all of them first
-//! ([`Marked`]). Then it delivers the marks of those that have started, and only then it ends the others.
+//! A destructor in the captures of one request may wait for another request of the same list. If the canceller marked and ended them one by
+//! one, that other request might never end. It may run until it is cancelled, or be held back by a pool that is about to release it. The thread
+//! that would cancel it waits in the destructor. No wait leads to that thread, so no cycle would be found. Therefore the canceller marks all of
+//! them first ([`Marked`]). Then it delivers the marks of those that have started, and only then it ends the others.
 
 use std::cell::Cell;
 use std::mem;

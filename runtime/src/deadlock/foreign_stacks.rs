@@ -38,10 +38,11 @@
 //!
 //! # What may be read of a foreign stack
 //!
-//! What lies there may be in use, idle, given back, or just being built by its owner. So only what is atomic may be read, and
-//! [`StackView`] offers nothing else: of the context its slot, its thread number and whether it has parked; of the fiber its urgency, and the
-//! request on top, which is read further under a look alone. A coroutine is built over such a record by [`Context::renew`] and `Fiber::renew`,
-//! which write these parts by atomic stores. A stack that belongs to no worker has the thread number 0.
+//! A record there may be in use, idle, given back, or just being built by its owner. So only its atomic parts may be
+//! read, and [`StackView`] offers nothing else. Of the context these are its slot, its thread number and whether it has
+//! parked. Of the fiber they are its urgency and the request on top, whose header is read in a read section only. A
+//! coroutine is built over such a record by [`Context::renew`] and `Fiber::renew`, which write these parts by atomic
+//! stores. A stack that belongs to no worker has the thread number 0.
 
 use std::ptr::{self, NonNull};
 

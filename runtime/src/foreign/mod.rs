@@ -135,8 +135,9 @@ pub(crate) fn settle_arenas() {
     settle(usize::MAX);
 }
 
-/// The same after a request that the thread has run itself. All classes of cells are looked through only if something was made there, if many
-/// cells of the request's class lie free in `arena`, or now and then; and the thread's other arenas no more often.
+/// The same after a request that the thread has run itself. All classes of cells are checked only if something was made
+/// there, if `arena` has many free cells of the request's class, or now and then. The thread's other arenas are checked
+/// no more often.
 pub(crate) fn settle_arenas_after(h: &Header, arena: &Arena) {
     let many = h.made_children() || arena.has_spare_of(h.memory_class());
     let counts = |foreign: &Foreign| {

@@ -19,9 +19,9 @@
 //! driver chooses, enters a coroutine, and is back when that leaves. What the two modes differ in is the choice
 //! (`worker/driven/`): the synchronous one takes what a worker would, the seeded one draws.
 //!
-//! In the synchronous mode what is submitted runs at once. A fiber that submits stands in a last in, first out list of
-//! submitters and leaves for a coroutine with the order to run it; the list goes before all choice. A host that submits is its
-//! bottom: it goes on when the list is empty.
+//! In the synchronous mode what is submitted runs at once. A fiber that submits enters a last in, first out list of
+//! submitters, and switches to a coroutine that has the order to run the new request. The list precedes all choice. A
+//! host that submits is below all of the list: it continues when the list is empty.
 //!
 //! # When nothing can go on
 //!
@@ -31,9 +31,9 @@
 //!
 //! # The race to prevent
 //!
-//! Something is made ready by another thread between the driver's look and its sleep. The driver sleeps in its own context's
-//! `block`, and a thread that leaves something on a seat *nudges* that context afterwards; a nudge that comes before the sleep
-//! keeps it from sleeping.
+//! Another thread makes something ready between the driver's last poll and its sleep. The driver sleeps in its own
+//! context's `block`. A thread that leaves something on a seat *nudges* that context afterwards, and a nudge before the
+//! sleep prevents it.
 //!
 //! # Invariants
 //!

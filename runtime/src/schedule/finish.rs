@@ -353,9 +353,9 @@ unsafe fn tell_scope(header: NonNull<Header>) {
     }
 }
 
-/// After the terminal exchange, which found these bits and ended the request as `life`: wakes the waiters, ends the header if the exchange left no
-/// count, and subtracts the job from its scope's count. This is the last access to the request. A request without a runner's link always has a count,
-/// its lender's.
+/// After the terminal exchange, which found these bits and ended the request as `life`. Wakes the waiters, ends the
+/// header if the exchange left no count, and subtracts the job from its scope's count. This is the last access to the
+/// request. A request without a runner's link always has a count, its lender's.
 ///
 /// # Safety
 ///

@@ -11,17 +11,18 @@
 //!
 //! # Which requests are admitted over the bound
 //!
-//! A request that is asked for *by a waiter with a share*: the place will not become free before the waiter has its answer. And a request
-//! that is asked for by any waiter while *no member with a place can continue*. Each such member is suspended, or runs on a foreign
-//! thread, whose waits are not known here. It may wait for the asking waiter: the edges from a member to that waiter
-//! may lead through other requests, locks, channels and threads, and may be made after it has asked.
+//! A request that is asked for *by a waiter with a share*: the place will not become free before the waiter has its
+//! answer. And a request that is asked for by any waiter while *no member with a place can continue*. Each such member
+//! is suspended, or runs on a foreign thread, whose waits are not known here. It may wait for the asking waiter. The
+//! edges from a member to that waiter may lead through other requests, locks, channels and threads, and may be made
+//! after it has asked.
 //!
 //! # The race
 //!
-//! Three threads check whether the members can continue: a waiter that asks; a worker that finds no work; and a foreign
-//! thread that blocks, after the stack that it has left says that it waits. All access [`ASKED`] by a read-modify-write
-//! in between. A waiter first puts its pool on the list and counts it, and then reads the members. A thread without work
-//! first parks, and then reads the count. So the later of the two sees the earlier.
+//! Three kinds of threads check whether the members can continue: a waiter that asks, a worker that finds no work, and a
+//! foreign thread that blocks. The foreign thread checks after the stack that it has left says that it waits. All access
+//! [`ASKED`] by a read-modify-write in between. A waiter first puts its pool on the list and counts it, and then reads
+//! the members. A thread without work first parks, and then reads the count. So the later of the two sees the earlier.
 //!
 //! # When the pool stops
 //!

@@ -10,8 +10,9 @@
 //! | is made by a cancelled request | no queue: it is cancelled | [`cancel::cancel_orphan`] |
 //! | belongs to a runtime whose injector is closed | no queue: this thread ends it with `Shutdown` | `push_or_end` |
 //!
-//! The last two are *refused*. A thread that submits several requests gives its [`Marked`] with each of them (`refused`), so it ends what is refused when
-//! all are submitted: the captures of one may wait for another. Without one, a refused request ends on the spot.
+//! The last two are *refused*. A thread that submits several requests passes its [`Marked`] with each of them
+//! (`refused`). So it ends the refused ones when all are submitted, since the captures of one may wait for another.
+//! Without a `Marked`, a refused request ends at once.
 //!
 //! # Who owns which count
 //!
@@ -28,9 +29,9 @@
 //!
 //! # The races
 //!
-//! *A submit against a cancel of the parent.* On the parent's own worker the two do not run at once: the fast way asks for no message and no mark, and
-//! a cancel that comes later finds the request in the private queue. On another thread the parent's owner links the child, and asks after
-//! that whether the parent is cancelled (`cancel/spread.rs`).
+//! *A submit against a cancel of the parent.* On the parent's own worker the two do not run at the same time. The fast
+//! way reads no message and no mark, and a later cancel finds the request in the private queue. On another thread the
+//! parent's owner links the child, and then reads whether the parent is cancelled (`cancel/spread.rs`).
 //!
 //! *A push against the end of the runtime.* The push and the closing are exchanges of one word (E2, E3). If the closing is first, the entry is still the
 //! pusher's, which claims the request and ends it.
@@ -96,9 +97,9 @@ fn goes_to_own_list(worker: &Worker, h: &Header) -> bool {
     !h.is(OWN_STACK | ROOT | AFTER | HINTED) && ptr::eq(h.arena.get(), worker.arena())
 }
 
-/// Submits a request for a caller that is about to wait for it. As [`submit`], but nothing is shown to the hungry for its sake: the
-/// waiter will suspend, and its worker then knows whether it has anything better to do than the target
-/// ([`pick`](Worker::pick)). False: it was submitted before, or is cancelled.
+/// Submits a request for a caller that is about to wait for it. As [`submit`], but publishes nothing for hungry
+/// workers. The waiter will suspend, and its worker then knows whether it has anything better to do than the target
+/// ([`pick`](Worker::pick)). False: the request was submitted before, or is cancelled.
 ///
 /// # Safety
 ///

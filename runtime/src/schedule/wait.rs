@@ -326,8 +326,8 @@ pub(crate) unsafe fn prepare<'a>(
 ///
 /// # Safety
 ///
-/// `fiber` is the calling one, and no region that must not suspend is open on it; the caller holds a handle or a link of `header` all the
-/// while; it has been submitted.
+/// `fiber` is the calling one, and no region that must not suspend is open on it. The caller holds a handle or a link
+/// of `header` until this returns. The request has been submitted.
 pub(crate) unsafe fn until_over_at_any_rate(fiber: &Fiber, header: NonNull<Header>) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };

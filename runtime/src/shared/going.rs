@@ -2,8 +2,9 @@
 //!
 //! # Who owns a coroutine on its way
 //!
-//! The thread that settles a wait owns the coroutine from that exchange on, until it pushes it into its worker's queue: it stands in no queue (K2), so its
-//! `link` is this thread's to write. After the push it may run, so nothing of it is touched any more.
+//! The thread that settles a wait owns the coroutine from that exchange on, until it pushes it into its worker's queue.
+//! The coroutine is in no queue (K2), so this thread may write its `link`. After the push the coroutine may run, and
+//! this thread accesses nothing of it any more.
 //!
 //! | from | to | by |
 //! |---|---|---|
@@ -12,8 +13,9 @@
 //!
 //! # The race
 //!
-//! *Handing over against the end of the runtime.* A coroutine that was handed over may run and be the last, and the runtime may end before the waker has woken the
-//! worker, whose record it still touches. A worker of the same runtime is joined before that end. Any other thread is a *visitor*: the end waits for it (VI1).
+//! *Handing over against the end of the runtime.* A coroutine that was handed over may run and be the last. Then the
+//! runtime may end before the waker has woken the worker, whose record the waker still accesses. A worker of the same
+//! runtime is joined before that end. Any other thread is a *visitor*: the end waits for it (VI1).
 
 use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
@@ -28,8 +30,9 @@ use crate::stack::coroutine::Coroutine;
 use crate::stack::prefetch;
 use crate::state::attention::OLDER;
 
-/// Coroutines whose waits one thread ends one after the other, with one cause. They are brought to their workers in pieces, so that
-/// what they need from memory is fetched for many at a time, and each worker is written to and woken once a piece.
+/// Coroutines whose waits one thread ends one after the other, with one cause. They are handed to their workers in
+/// batches. So their cold memory is prefetched for many at a time, and each worker is written to and woken once a
+/// batch.
 ///
 /// One line of each is asked for first: it takes a walk through the page table, and nothing else of that page comes before it. What the walk has
 /// brought the rest needs.

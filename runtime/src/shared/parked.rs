@@ -1,8 +1,8 @@
 //! The waiters from outside: foreign threads that block, and requests that wait for one of another runtime.
 //!
-//! A runtime that has been shut down over laggards tells those who wait for its requests that there is nothing to wait for;
-//! and it names the scopes of foreign threads that stay for a laggard's sake. Both must be found. A foreign thread blocks
-//! rarely compared with what a block costs, so each is listed here while it does, in one list for the process.
+//! A runtime that was shut down with laggards ends the waits for its requests, and names the scopes of foreign threads
+//! that wait for a laggard. Both must be found. Listing a foreign thread costs little beside a block. So each is listed
+//! here while it blocks, in one list for the process.
 //!
 //! # The race
 //!
@@ -11,9 +11,9 @@
 //!
 //! # Invariants
 //!
-//! * **PK1** A context is listed from before its wait may be ended by the walk until it has been taken out, under the lock, by
-//!   its own stack. So under the lock a listed context is there; and so is what it waits for: a request (the waiter holds a
-//!   count), or the scope in one of its frames.
+//! * **PK1** A context is listed before the walk may end its wait, until its own stack has taken it out, under the
+//!   lock. So under the lock a listed context exists. So does what it waits for: a request (the waiter holds a count),
+//!   or the scope in one of its frames.
 //! * **PK2** The lock is a leaf but for `unpark` and its locks, and is held over a fork by the thread that forks.
 
 use std::collections::BTreeMap;

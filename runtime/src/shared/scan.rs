@@ -9,11 +9,11 @@
 //!
 //! # The bound
 //!
-//! *A scan passes over work that was published before it began only in two cases*: the work's group is not in turn, or the group's word is too
-//! high at that moment, since a thread is between two steps (see [`KeyGroup`]). *No worker passes over the same work in more than 31
-//! scans in a row*, so in no more than 31 picks in a row, since each pick scans at least once. With 32 workers and fewer each group is always in
-//! turn. With more, each of G groups is in turn in one of G / 4 picks (rounded up): with 64 workers in every second. With eight workers and
-//! fewer no published work is ever passed over.
+//! A scan passes over work that was published before it began *only in two cases*. Either the work's group is not in turn, or the group's
+//! word is too high at that moment, since a thread is between two steps (see [`KeyGroup`]). *No worker passes over the same work in more
+//! than 31 scans in a row*. Nor does it in more than 31 picks in a row, since each pick scans at least once. With 32 workers and fewer each
+//! group is always in turn. With more, each of G groups is in turn in one of G / 4 picks (rounded up): with 64 workers in every second.
+//! With eight workers and fewer no published work is ever passed over.
 //!
 //! *Older work that another worker keeps private* is passed over until its owner publishes it. The first full scan of any picker finds the
 //! owner, so at the latest the 32nd scan of each. With eight workers and fewer every pick finds it, also one by the short ways. A worker without any

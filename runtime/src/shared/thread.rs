@@ -124,8 +124,8 @@ pub(crate) fn context() -> Option<NonNull<Context>> {
     unsafe { at.as_ref() }.map(|own| NonNull::from(own.context.context()))
 }
 
-/// Whether this is a thread's own stack in the middle of a wait. There the thread drives the runtimes in which it has a seat, and no code of the
-/// user's may run: a wait that began there would take the place of the one that has begun.
+/// Whether this is a thread's own stack in the middle of a wait. There the thread drives the runtimes in which it has a
+/// seat. No user code may run on that stack: a wait of it would replace the one that has begun.
 pub(crate) fn is_in_a_wait() -> bool {
     // SAFETY: a fiber without a worker is a foreign thread's, and this is its thread.
     fiber::get().is_some_and(|fiber| !fiber.has_worker() && unsafe { of(fiber.context()) }.waits.get())

@@ -1,8 +1,8 @@
 //! Coroutines: coroutines in which a worker's loop runs.
 //!
 //! The loop is *inside* a coroutine. A request that never suspends costs no switch: the loop calls it. Only when one
-//! suspends does the coroutine leave with it, and the worker goes on with another coroutine from its cache; a coroutine whose
-//! request has ended goes on as the loop. So there is one coroutine per *suspended* request, not per request.
+//! suspends does its coroutine stay with it, and the worker continues in another coroutine from its cache. A coroutine
+//! whose request has ended continues as the loop. So there is one coroutine per *suspended* request, not per request.
 //!
 //! A coroutine's control block lies at the top of its own stack:
 //!
@@ -13,14 +13,14 @@
 //! # Invariants
 //!
 //! * **K1** A coroutine belongs to one worker and is entered and left on that worker's thread only.
-//! * **K2** A coroutine is in exactly one state: *current* (it runs), *parked* (its request waits; the thread that settles the wait
-//!   makes it ready, once), *ready* (in the mailbox or the ready queue), or *idle* (in the worker's cache, its loop
-//!   having nothing on top).
+//! * **K2** A coroutine is in exactly one of four states. *Current*: it runs. *Parked*: its request waits, and the
+//!   thread that settles the wait makes it ready, once. *Ready*: it is in the mailbox or the ready queue. *Idle*: it is
+//!   in the worker's cache, and its loop runs no request.
 //! * **K3** Its memory stays until the slab is unmapped; a cached coroutine's slot may be given back, when its frames are
 //!   the loop's alone and are forgotten.
-//! * **K4** The context and the fiber lie at one place in every slot. As long as the slab is mapped any thread may read what is atomic of them
-//!   ([`crate::deadlock::foreign_stacks`]): before the first coroutine it is all zeros, and later ones store there what others read ([`Context::renew`],
-//!   [`Fiber::renew`]).
+//! * **K4** The context and the fiber lie at one place in every slot. As long as the slab is mapped any thread may read
+//!   their atomic parts ([`crate::deadlock::foreign_stacks`]). Before the first coroutine the memory is all zeros;
+//!   later coroutines write these parts by atomic stores ([`Context::renew`], [`Fiber::renew`]).
 //! * **K5** From being built to being dismantled it stands in its worker's list of coroutines, under a lock. The holder of that
 //!   may read what is atomic of it.
 //! * **K6** The thread number of the context is the address of its worker from when it is built until it is dismantled, and else 0. So a worker that

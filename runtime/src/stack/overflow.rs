@@ -1,9 +1,9 @@
 //! What a stack overflow says before the process aborts.
 //!
-//! A handler for the two faults that a guard can raise runs on an alternate stack of the worker's thread. If the address
-//! lies in the guard of the stack that this worker is on, it writes one line with the request's name, its stack and the
-//! remedy, by `write(2)` and from a buffer on the alternate stack, and aborts. Every other fault goes to the handler that
-//! was there before, with its own meaning untouched.
+//! A handler for the two faults that a guard can raise runs on an alternate stack of the worker's thread. If the
+//! address is in the guard of the stack that this worker is on, it writes one line and aborts. The line has the
+//! request's name, its stack and the remedy; it is written by `write(2)` from a buffer on the alternate stack. Every
+//! other fault is passed unchanged to the handler that was installed before.
 //!
 //! Going on after an overflow is refused: destructors would be skipped, locks stay locked, and frames borrowed by
 //! others would be gone.
@@ -90,8 +90,8 @@ impl Drop for AlternateStack {
     }
 }
 
-/// The handler. It touches the fiber's thread-local (initialised by a constant, without a destructor), the coroutine at
-/// the top of the faulting stack, and a buffer; it takes no lock and allocates nothing.
+/// The handler. It accesses the fiber's thread-local (initialised by a constant, without a destructor), the coroutine
+/// at the top of the faulting stack, and a buffer. It takes no lock and allocates nothing.
 ///
 /// # Safety
 ///

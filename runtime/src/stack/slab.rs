@@ -1,17 +1,19 @@
 //! The slab: one growing reservation per class, cut into guarded slots.
 //!
 //! A slot is mapped once and kept; its guard is installed once and never removed. With `MADV_GUARD_INSTALL` (Linux
-//! 6.13) a guard does not split the mapping, so a million guarded stacks take a few dozen mappings; elsewhere guards are
-//! made by `mprotect`, which costs two mappings each, and the number is capped below the kernel's limit.
+//! 6.13) a guard does not split the mapping, so a million guarded stacks take a few dozen mappings. Elsewhere guards
+//! are made by `mprotect`, which costs two mappings each, and the number is capped below the kernel's limit.
 //!
 //! # Trimming
 //!
-//! What lies free is **warm**: its memory is there still, and it is handed out first. To *trim* it is to give that memory back to the
-//! system, which makes it **bare**. That costs a call for each run of neighbours, and each call interrupts all processors that the
-//! process runs on, microseconds. So an idle worker does it, after a while of quiet (`schedule/worker/quiet.rs`), when most of what ends
-//! together has ended, and most neighbours with it; sorted first, so that there are runs; and in pieces of a hundred microseconds or two, so that
-//! whatever comes meanwhile does not wait for a million of them. No slot is trimmed twice without having been handed out in
-//! between. A few stay warm, unless some have come back that nobody had used for long ([`Slab::let_none_stay_warm`]).
+//! A free slot is **warm** as long as its memory is mapped in; warm slots are handed out first. To *trim* a slot is to
+//! return that memory to the system, which makes the slot **bare**. That costs a system call for each run of
+//! neighbours. Each call interrupts all processors that the process runs on, for microseconds. So an idle worker trims,
+//! after a quiet period (`schedule/worker/quiet.rs`): by then most stacks that end together have ended, and most of
+//! their neighbours. It sorts the slots first, so that there are runs. It trims in steps of one or two hundred
+//! microseconds, so that new work does not wait for a million slots. No slot is trimmed twice unless it was handed out
+//! in between. A few slots stay warm, unless slots were returned that had long been unused
+//! ([`Slab::let_none_stay_warm`]).
 //!
 //! # Invariants
 //!

@@ -19,8 +19,8 @@
 //! Arming lowers the word if the entry is due before. Taking out what is due sets the word to the earliest entry that
 //! is left. Disarming does not change the word. So a waiter that arms and disarms again and again writes no word and
 //! notifies no thread. The timer thread wakes at most once for disarmed entries, at the instant in the word, and then
-//! writes the word anew. The owner of a shard does the same, and needs no notice: the word rises only when entries are
-//! taken out, and a thread that lowers it, by arming, notifies the timer thread.
+//! writes the word anew. The owner of a shard does the same, and notifies no thread. The word rises only when entries
+//! are taken out, and a thread that lowers it, by arming, notifies the timer thread.
 //!
 //! An owner's entry may stay in the wheel when it is taken back ([`staying`]). What rests there costs nobody a wake-up where nothing is
 //! armed beside it: the word then says that the shard is empty, and who arms again lowers it.

@@ -47,8 +47,8 @@
 //! disarming takes that lock. Either it finds the entry, and no other thread will; or the entry has been taken out, and
 //! the unpark is over. After a disarm, whatever it returns, the timer no longer refers to the waiter.
 //!
-//! A coroutine's memory stays, and a ticket belongs to one wait. So a coroutine whose wait timed out need not take the lock: its entry is
-//! out, and all that the timer may still do with the coroutine is to bring it to its worker.
+//! A coroutine's memory stays, and a ticket belongs to one wait. So a coroutine whose wait timed out need not take the
+//! lock. Its entry is out, and the timer can only hand the coroutine to its worker.
 //!
 //! *Arming against a jump.* A user's clock is user code, so no thread calls it after it has begun a wait or while it holds a lock
 //! ([`crate::record::callback`]). Instead the runtime keeps the last time that the clock has reported, and a jump stores its time before it fires, under the

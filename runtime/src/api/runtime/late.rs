@@ -1,8 +1,8 @@
 //! The last handle goes: which thread waits for the end, and what happens when that takes long.
 //!
 //! A destructor never suspends a request. A drop on a plain thread blocks that thread. In four other places a drop
-//! starts a thread that waits: on a worker's thread, in a request that a plain thread runs, in a blocking call, and on
-//! a timer thread that calls a user's clock. What the runtime owns is then released a little later.
+//! starts a thread that waits. They are a worker's thread, a request that a plain thread runs, a blocking call, and a
+//! timer thread that calls a user's clock. What the runtime owns is then released a little later.
 
 use forebear_context::context::is_for_another;
 use forebear_pool::Engine;

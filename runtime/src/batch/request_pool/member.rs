@@ -78,8 +78,8 @@ pub(super) struct Alarm<'run> {
 }
 
 impl Alarm<'_> {
-    /// Calls `f`. What an unwind goes through has been told by the time it goes on, so that aborting others, which may
-    /// drop what they have captured, never happens in the middle of one.
+    /// Calls `f`. If it unwinds, the pool learns of the failure before the unwind continues. So the abort of other
+    /// members, which may drop their captures, never happens in the middle of an unwind.
     fn watch<T>(self, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let outcome = catch_unwind(AssertUnwindSafe(f));
         // One that is cancelled may have failed of that.

@@ -1,8 +1,8 @@
 //! Knots: who can never go on where some wait for any one of several, as plain numbers.
 //!
-//! A *place* is somebody who waits, or one of several that somebody waits for. Most places need one other: whatever they wait for ends only after all that
-//! it is blocked by, so one place ahead that can never go on is enough to block them. A place that waits *for any* goes on with the first that is
-//! over, so it is blocked only if all places ahead of it are.
+//! A *place* is a waiter, or one of several targets of a waiter. Most places need *all* places ahead of them: a target
+//! ends only after everything that blocks it, so one place ahead that can never continue blocks them. A place that
+//! waits *for any* continues with the first that is over, so it is blocked only if all places ahead of it are.
 //!
 //! *Stuck* is the largest set of places each of which is blocked by places of the set. A *knot* is a part of it whose places lead to each other and
 //! nowhere else in the set: those that are stuck by themselves, and not because others are.

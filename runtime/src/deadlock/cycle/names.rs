@@ -74,8 +74,9 @@ impl StackEntry {
         }
     }
 
-    /// What is waited for is after a request that has started on this stack, or is being ended there: the name of what is waited for, how many
-    /// requests stand on the stack down to that one, and that one itself if it is being ended.
+    /// The target is declared to be after a request that has started on this stack, or that is being ended there. The
+    /// fields are the target's name, how many requests are on the stack down to that request, and that request itself
+    /// if it is being ended.
     fn through(self, fiber: &Fiber) -> Option<(String, usize, Option<Named>)> {
         let blocked_by = |h: &Header| {
             let mut name = None;

@@ -1,14 +1,15 @@
 //! The survey: a look at all waits, for cycles that no single walk could see.
 //!
-//! A walk that was cut, or that ended at a scope of which another job may lead back, or whose target had been claimed and stood
-//! nowhere yet, leaves word with the runtime. A worker that has had nothing to do for a whole tick then looks at every stack of
-//! every runtime and every thread that runs requests, puts their edges together, and searches them once, in time linear in their
-//! number. A cycle is confirmed as any other, and one of its waits for a request is ended. To the edges belong those to a request that has not
-//! started and is being ended: they lead to the stack that drops its captures.
+//! A walk requests a survey from the runtime if it was cut, if it ended at a scope of which another job may lead back,
+//! or if its target was claimed and on no stack yet. A worker that has had no work for a whole tick then makes the
+//! survey. It reads every stack of every runtime, and every thread that runs requests. It collects their edges and
+//! searches them once, in time linear in their number. It confirms a cycle as a walk does, and ends one of its waits
+//! for a request. An edge to an unstarted request that is being ended leads to the stack that drops its captures.
 //!
-//! It misses nothing: a waiter that asks for a survey has bound its wait before, by an exchange with the survey that clears the word; so the
-//! survey sees the edge, and all that led there. Nor is it hurried: a cycle does not go away. After a survey that has found
-//! nothing the next one waits sixteen times as long as this one took, and at the first sign of work it is broken off.
+//! A survey misses no cycle. A waiter that requests one has bound its wait before, by an exchange of the same word that
+//! the survey clears by an exchange. So the survey sees the edge, and all that led to it. A survey need not be fast,
+//! since a cycle stays. After a survey that has found nothing, the next one waits sixteen times as long as this one
+//! took. A survey stops at the first sign of work.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -81,8 +82,9 @@ pub(super) struct Graph {
 }
 
 impl Survey {
-    /// A worker is about to sleep, with a `tick` if it has one: makes the survey that is due, or sees to it that the worker comes
-    /// back for it in `soon`. It has slept and found nothing since if it has `ticked`; `has_work` says whether it has something to do after all.
+    /// A worker is about to sleep, for a `tick` if it has one. Makes the survey that is due, or has the worker return
+    /// for it in `soon`. `ticked` says whether the worker has slept for a tick and found nothing since. `has_work` says
+    /// whether there is work after all.
     pub(crate) fn before_sleep(
         &self,
         tick: Option<Duration>,
@@ -301,8 +303,9 @@ impl Graph {
         (ahead == node.ahead && !is_ending(&held)).then_some(held)
     }
 
-    /// These nodes lead to each other in a cycle. Whether one was told, or will be. If only the ends of scopes wait in it, those of their jobs that are after
-    /// something in it are to start: none of them has a wait that could be ended before.
+    /// These nodes lead to each other in a cycle. Answers whether a wait in it was ended, or will be. If only ends of
+    /// scopes wait in it, no wait can be ended. Then the jobs of these scopes that are declared to be after something
+    /// in the cycle are started early.
     fn tell(&mut self, ring: &[(usize, usize)]) -> bool {
         let hold = |&(node, _): &(usize, usize)| self.hold(node);
         let Some(held) = ring.iter().map(hold).collect::<Option<Vec<_>>>() else { return false };

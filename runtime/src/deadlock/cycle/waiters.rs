@@ -148,8 +148,8 @@ pub(super) unsafe fn is_part_of_what_is_waited_for_at(fiber: &Fiber, at: NonNull
     matches!(edge, Some(edge) if matches!(edge.ahead, Ahead::All(scope) if is_part_here(fiber, scope)))
 }
 
-/// Whether something on `fiber` is a job of the scope that has this address, or is one that is being ended there without having started; or it
-/// has a share of the lock.
+/// Whether a request on `fiber` is a job of the scope that has this address, or an unstarted job that is being ended
+/// there. Also whether the fiber has a share of the lock that has this address.
 pub(super) fn is_part_here(fiber: &Fiber, whole: NonNull<()>) -> bool {
     let mut ends = false;
     dropping::each_ended_on(fiber, |h, _| ends |= is_job(h, whole));

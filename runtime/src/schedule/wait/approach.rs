@@ -1,8 +1,8 @@
 //! How a waiter comes to stand in its target's list.
 //!
-//! It *comes near*: it runs the target right here, if it lends its stack and that may be done ([`super::lend`]), or sees to it that
-//! somebody will, by submitting what nobody has submitted, or by asking the pool that holds it back. Then it stands in the list, unless
-//! something has changed meanwhile; then it comes near once more.
+//! It *approaches* the target. If it may lend its stack, it runs the target here ([`super::lend`]). Else it makes sure
+//! that another thread will: it submits a new target, or asks the pool that holds the target back. Then it enters the
+//! list of waiters. If the target's word has changed meanwhile, it approaches once more.
 //!
 //! # Who submits what it then does not wait for
 //!
@@ -118,8 +118,8 @@ impl Approach {
         Approach { how, ..Approach::default() }
     }
 
-    /// Comes as near to the target as can be without a wait: runs it right here, if the waiter lends its stack and that may be done, or
-    /// sees to it that somebody will.
+    /// Does all that can be done without a wait. Runs the target here if the waiter may lend its stack, else makes sure
+    /// that another thread will run it.
     ///
     /// # Safety
     ///
@@ -226,8 +226,8 @@ impl Approach {
         Ok(h.word().unlock(|bits| Bits(bits.0 | WAITERS)))
     }
 
-    /// The waiter does not stand in the target's list, and does not come to: if that is because it is cancelled, and the target runs
-    /// for its sake, that one is asked in turn.
+    /// The waiter is not in the target's list, and will not enter it. If that is because the waiter is cancelled, and
+    /// the target runs for it alone, the target is cancelled, too.
     ///
     /// # Safety
     ///

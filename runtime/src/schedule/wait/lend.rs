@@ -2,8 +2,8 @@
 //!
 //! A target that has not started is claimed and run on the waiter's own stack, unless
 //!
-//! * it asks for a stack of its own, or more stack than is left here (then it is queued, and the waiter suspends: so a
-//!   chain of a million nested waits completes);
+//! * it needs a stack of its own, or more stack than is left here. Then it is queued, and the waiter suspends, so a
+//!   chain of a million nested waits completes;
 //! * something older is ready on this worker;
 //! * it belongs to another runtime;
 //! * the wait has a limit, or only watches;

@@ -169,8 +169,9 @@ impl Worker {
             && self.runs_elsewhere(target)
     }
 
-    /// Whether another worker of this runtime runs it, and it is not suspended: a snapshot. What was claimed a moment ago counts as running, though its
-    /// header does not say yet where: a thread may be descheduled there, while this worker would start all that wait for it.
+    /// Whether another worker of this runtime runs it, and it is not suspended: a snapshot. A request that was claimed
+    /// a moment ago counts as running, although its header does not say yet where. The claimer may be descheduled at
+    /// that point, and this worker would start all consumers that wait for it.
     fn runs_elsewhere(&self, target: &Header) -> bool {
         let bits = target.word().load();
         if bits.is_terminal() || bits.is_unstarted() {

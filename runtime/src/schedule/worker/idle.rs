@@ -56,8 +56,8 @@ impl Idle {
         self.0.len().saturating_sub(KEPT_UNUSED)
     }
 
-    /// How many of the coldest have been here since the look before, of those that go at once; when these are the last, the others are
-    /// found at the next look, unless somebody takes them.
+    /// How many of the coldest entries are to be retired now: those that have been here since the previous call, up to
+    /// a limit. The next call finds the others, unless a request takes them.
     pub(super) fn find_unused(&mut self) -> usize {
         let spare = self.spare();
         let unused = self.0[..spare].iter().take(RETIRED_AT_ONCE).take_while(|entry| entry.unused).count();

@@ -1,5 +1,6 @@
-//! What the loop does about cancelled requests and deadlines: it ends what was put aside for it ([`crate::record::put_aside`]), and looks after a
-//! request that was spawned while the worker had something to attend to.
+//! What the loop does about cancelled requests and deadlines. It ends the requests that were put aside for it
+//! ([`crate::record::put_aside`]). And it checks a request that was spawned while a bit of the worker's attention word
+//! was set.
 //!
 //! The worker's record counts the cancelled requests that have started here and are not over. While there are any, the attention word says so by
 //! `MARKS`, and every fork and wait on this worker looks whether it is its own request that is cancelled. While there are requests to end, `MESSAGE` is

@@ -6,9 +6,10 @@
 //!
 //! # Which jobs
 //!
-//! The oldest private request, as long as it is a job of the scope, fits on the stack, and the loop would take it next: nothing on this worker is
-//! ready, nothing anywhere is older, and the worker has nothing to attend to but others' hunger. So the order of work is that of the loop.
-//! When one of these does not hold, the owner leaves its stack, and the loop runs what is left.
+//! The oldest private request, as long as it is a job of the scope, fits on the stack, and the loop would take it next.
+//! That is so if nothing on this worker is ready, nothing anywhere is older, and no bit but the hungry one is set in
+//! the attention word. So the order of work is that of the loop. When one of these does not hold, the owner leaves its
+//! stack, and the loop runs what is left.
 //!
 //! # What lies below
 //!

@@ -1,8 +1,8 @@
 //! A thief's patience: stealing pays only if the stolen work lasts longer than the transfer.
 //!
-//! A theft costs both sides: the thief some 200 ns a request, for cache lines that another core has written, and the maker nearly as much, to
-//! publish the request and later to take its memory back. A shorter request is better run by its maker. A maker whose published requests
-//! are stolen as soon as they appear gets nothing else done.
+//! A theft costs both sides. The thief pays some 200 ns a request, for cache lines that another core has written. The
+//! maker pays nearly as much, to publish the request and later to take its memory back. A shorter request is better run
+//! by its maker. A maker whose published requests are stolen as soon as they appear gets nothing else done.
 //!
 //! So a thief measures the time from each theft to its next search for work: that is how long the stolen work lasted. It judges when a shared queue
 //! is empty after a theft, since the first requests of a tree to be published are leaves, and the last are whole branches. If all stolen work took

@@ -5,8 +5,9 @@
 //! worker that has nothing to do sleeps for [`QUIET`] first, and then goes on in pieces, looking for work after each. Where it never gets as
 //! quiet as that, one piece now and then keeps what a peak has left from staying for ever.
 //!
-//! What a worker keeps at hand for the next requests is given up later, when nobody has taken it between two looks that are [`LOOK`] apart:
-//! stacks ([`super::coroutines`]), and cells, which it gives to the runtime's stock at once, for that to look at ([`crate::record::arena`]).
+//! A worker keeps stacks and cells for the next requests. It releases them later, if none was taken between two checks
+//! that are [`LOOK`] apart. It checks stacks itself ([`super::coroutines`]). Cells it gives to the runtime's stock at
+//! once, which checks them ([`crate::record::arena`]).
 //!
 //! Nothing is read from the clock while little lies free, and nobody who sleeps is woken for this, unless by a thread that is no worker and
 //! gives much away.

@@ -1,21 +1,22 @@
 //! Waits in destructors that an unwind runs.
 //!
-//! std counts the panics of a thread, not of a stack. A stack that is left in the middle of an unwind leaves that count
-//! behind for whatever runs next: `std::thread::panicking` is true there, and locks that it lets go of are poisoned. Our own
-//! `scope` and `join` catch the unwind before they wait; a destructor of the user's may not. Then
+//! std counts the panics of a thread, not of a stack. If a stack is left in the middle of an unwind, that count applies
+//! to whatever runs next on the thread. `std::thread::panicking` is true there, and std locks that it releases are
+//! poisoned. Our own `scope` and `join` catch the unwind before they wait; a user's destructor may not. Then
 //!
 //! * if nothing else is on this worker that could run meanwhile, the thread *blocks* until the wait is over;
 //! * else, if an error of ours travels (a cancel, mostly), the stack is left all the same, and the runtime warns once;
 //! * else it is a real panic, and the process is ended by name.
 //!
-//! What comes while the thread blocks may be what the wait is for. Other workers take it. If there are none, or all of them block
-//! like this one, then an error of ours leaves its stack after all; and a real panic gives the wait one more second ([`PATIENCE`]), and
-//! then the process is ended by name: nobody else would ever run what has come. Nobody tells a worker that blocks of work for
-//! anyone, so it looks now and then ([`LOOK`]).
+//! Requests that are submitted while the thread blocks may be what the wait needs. Other workers take them. There may
+//! be none, or all of them may block like this one. Then the stack is left after all if an error of ours unwinds it. A
+//! real panic gives the wait one more second ([`PATIENCE`]), and then the process ends, with a message that names the
+//! request: no other thread would ever run the new requests. A worker that blocks is not notified of work for any
+//! worker, so it polls now and then ([`LOOK`]).
 //!
-//! Such a wait is shielded: it answers what it waited for also in a cancelled request. While a stack of this worker stands
-//! still in an unwind, `panicking` tells nothing about the others, so they are believed to be in one only if an error is
-//! known to travel on them.
+//! Such a wait is shielded: it returns its result also in a cancelled request. While a stack of this worker is
+//! suspended in an unwind, `panicking` says nothing about the others. So another stack counts as unwinding only if an
+//! error of ours is known to unwind it.
 
 use std::ptr::{self, NonNull};
 use std::time::Duration;

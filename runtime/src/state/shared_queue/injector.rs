@@ -1,10 +1,10 @@
 //! The injector.
 //!
 //! Any thread pushes roots into an inbox (one exchange, no lock). The next reader sorts them in, under the shared
-//! queue's lock. There is a segment for each priority, first in, first out, and a side heap for roots that arrive out
-//! of order: one that is submitted long after it was made, or one with a deadline. Entries with a hint are kept apart,
-//! with children that have one ([`hinted`](super::hinted)). Roots never enter a private queue: there they could be
-//! hidden behind a request that spins for them.
+//! queue's lock. There is a segment for each priority, first in, first out. A side heap has the roots that arrive out
+//! of order: those that are submitted long after they were made, and those with a deadline. Entries with a hint are
+//! kept apart, with children that have one ([`hinted`](super::hinted)). Roots never enter a private queue: there they
+//! could be hidden behind a request that spins for them.
 //!
 //! # Invariants
 //!

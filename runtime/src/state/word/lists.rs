@@ -4,9 +4,9 @@
 //! cannot be taken any more once the request is terminal: then the waiters are the finisher's, the callbacks have been
 //! called, and the reason is constant (W3, W12).
 //!
-//! The unlocking thread sets the flags in that exchange, by the fresh word and not by the one it locked (W9): claims,
-//! counts, the shield and the private bit change while the lock is held. The parts that need the lock cannot change:
-//! the lists with their two flags, the veto, the mark (W10), and life from `COMPLETING` on.
+//! The unlocking thread sets the flags in that exchange, by the fresh word and not by the one it locked (W9). Claims,
+//! counts, the shield and the private bit may change while the lock is held. The parts that need the lock cannot
+//! change: the lists with their two flags, the veto, the mark (W10), and life from `COMPLETING` on.
 
 use forebear_context::shim::{hint, mutant};
 

@@ -132,8 +132,8 @@ impl DeadlinesRecord {
     }
 }
 
-/// The system may let a thread sleep on for some 50 µs, so that it can wake several at once; this one is to be woken when its time
-/// has come.
+/// The system may wake a thread some 50 µs late, so that it can wake several at once. This thread asks to be woken in
+/// time.
 pub(crate) fn wake_exactly() {
     #[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
     // SAFETY: it changes how this thread sleeps, and nothing else. A system that refuses it wakes the thread later.

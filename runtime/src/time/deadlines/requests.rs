@@ -39,8 +39,9 @@ impl Deadlines {
         self.0.arm(at, FiredEntry::Request(header), first).number
     }
 
-    /// The same for the deadline that the request has in its side block, which gets the entry's number: by the maker before anybody else knows the
-    /// request, or by its finisher. A worker of this runtime keeps it, in a shard of its own: whether it does.
+    /// The same for the deadline that the request has in its side block, which gets the entry's number. Called by the
+    /// maker before any other thread knows the request, or by its finisher. Answers whether a worker of this runtime
+    /// keeps the entry, in a shard of its own.
     ///
     /// # Safety
     ///

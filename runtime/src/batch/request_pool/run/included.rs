@@ -1,7 +1,7 @@
 //! Included requests: held back when the wait begins, admitted out of their turn if somebody asks for one, and released by a stop.
 //!
-//! The bound is exceeded only where to keep it would deadlock: the asker has a share in what has a place, or no request that has a place can
-//! go on ([`Waited::ask`], [`Waited::unstick`]).
+//! The bound is exceeded only where keeping it would deadlock. The asking waiter has a share in a member with a place,
+//! or no request that has a place can continue ([`Waited::ask`], [`Waited::unstick`]).
 
 use std::collections::HashSet;
 use std::ptr::NonNull;

@@ -8,9 +8,10 @@
 //! * A request that has begun is *abandoned*: its stack stays as it is, for good. Its wait is over for all who might end it, so that
 //!   none of them gives it a permit, a notification or a lock.
 //! * It ends as cancelled, with `ThreadExited`, which its waiters get; its callbacks are called here.
-//! * But an abandoned request that borrows from another stack never ends: a job of a scope, a member of a pool, the second arm of a
-//!   join, the request of `Runtime::run`. Its frames may have lent the borrow on, to threads of a `thread::scope` for one, and
-//!   would have waited for them. So a request that lent it a stack waits for ever, and a warning says for what.
+//! * But an abandoned request that borrows from another stack never ends. It is a job of a scope, a member of a pool,
+//!   the second arm of a join, or the request of `Runtime::run`. Its frames may have passed the borrow on, for example
+//!   to threads of a `thread::scope`, and would have waited for them. So a request that lent it a stack waits for ever,
+//!   and a warning names what it waits for.
 //! * What has not begun goes to the runtime's shared queue, for the next driver. What was to be ended goes aside, for the same.
 //!
 //! # Invariants

@@ -1,7 +1,7 @@
 //! The choice of the seeded mode: drawn by a generator that the seed begins, from all that could go on or begin.
 //!
-//! The order of requests is not kept to here: any order that a busy machine might come to is as good, and a program that
-//! depends on one is to be found out. Kept are the promises that do not depend on who is faster. What is drawn:
+//! The order of requests is not kept here: any order that a busy machine might produce is allowed, so that a program
+//! that depends on one fails. The promises that do not depend on speed are kept. What is drawn:
 //!
 //! * who goes on next, at every wait, yield and end: one of the ready fibers, or of the requests that nobody has begun;
 //! * whether a submit lets others go first, once in four;
