@@ -42,11 +42,23 @@
 //! # Invariants
 //!
 //! * **AF1** The flag [`AFTER`] is set at birth iff the cell holds a [`Dependent`], whose first field is its [`DependentRecord`].
-//! * **AF2** Four kinds of threads read the record and its nodes: the submitter, the reporter of a node that was taken,
-//!   a reader, and the claimer of the dependent (OE2, OE3). The count of open edges orders the accesses of any two of
-//!   them.
+//! * **AF2** The maker alone accesses the record and its nodes until the dependent is submitted. From then on the threads of the table below do,
+//!   each in its time only. The record stays at its address, and is not freed, until the claimer's time begins. The count of open edges orders any
+//!   two of them: each thread's last access is before its decrement, which releases, and the claimer acquires the 0 (OE1 to OE3).
 //! * **AF3** A node's target is written when the dependent is made. Its handle keeps the target while the edges exist.
 //! * **AF4** From `HELD` until it is admitted or found cancelled, a dependent is kept by the edges' link.
+//!
+//! # Who may touch the record and its nodes (AF2)
+//!
+//! | who | from | until | what |
+//! |---|---|---|---|
+//! | the submitter | [`Open::begin`], under the dependent's lock while it is `NEW`, or `HELD` by a pool that admits it | [`Open::set_up`] | reads the record; writes each node, and enters it under the lock of the dependency's list |
+//! | the finisher of a dependency | it has taken the list, with the node | [`Open::down`] of that node | reads the node, and `open` |
+//! | a reader | [`Open::try_hold`] has returned true, under the dependent's lock while it is `HELD` | its [`Open::down`] | reads the record, and the target and listing of each node |
+//! | a starter | as a reader | as a reader | also takes listed nodes out, under the dependent's lock while it is `HELD`, and under the lock of the dependency's list (OE5) |
+//! | the claimer of the dependent | it was admitted (`open` is 0), or was cancelled: then [`Open::await_set_up`] to take nodes out, and [`Open::await_none`] for the rest | the callable is dropped or has run | all of it; frees it |
+//!
+//! `len` and `nodes` do not change after the birth. `open` is atomic.
 
 use std::any::type_name;
 use std::marker::PhantomData;

@@ -37,9 +37,21 @@
 //!
 //! # Who may touch what
 //!
-//! The worker alone touches the index, `maker`, and the `last_child` and `state` of parents (H1). Raiders follow `front`, `next` and `place` only. An
-//! insertion in the middle of the list is for them what one at the front is: an entry that is whole before a released link leads to it. A raider that
-//! stands behind it leaves it to the next raid, and one that stands directly in front of it ends its walk, since the link has changed (RD2).
+//! *The worker* is the one whose queue it is. *Others* are raiders ([`crate::state::raid`]) and [`PrivateQueue::count_from_outside`].
+//!
+//! | field | written | read |
+//! |---|---|---|
+//! | `front` | by the worker, as a release | by the worker and by others |
+//! | `back`, `maker`, the index | by the worker | by the worker |
+//! | an entry's `next` | by the worker, as a release | by the worker and by others |
+//! | an entry's `prev` | by the worker | by the worker |
+//! | an entry's `place` | by the worker (table below) | by the worker; by others, as an acquire |
+//! | an entry's word | by any thread with an exchange; by the worker also with a plain store, while it touches the entry (W8, RD1) | by any thread |
+//! | an entry's lineage | by the worker, before a start (LN2) | by the worker |
+//! | a parent's `last_child` and `state` | by the worker (H1) | by the worker |
+//!
+//! For others an insertion in the middle of the list is like one at the front: the entry is complete before a released link leads to it. A raider that
+//! has passed that place leaves the entry to the next raid. A raider directly in front of it ends its walk, since the link has changed (RD2).
 //!
 //! The index holds addresses of entries without a link. Each is listed (P5), so it has the list's link. The lineage of
 //! an entry may be compared while another worker runs it after a raid. It changes only before a start, and only while
@@ -50,7 +62,9 @@
 //! * **P1** All of it is changed by the worker alone. Others read `front`, and the `next` and `place` of entries: raiders ([`crate::state::raid`]), and
 //!   [`PrivateQueue::count_from_outside`]. So an entry is whole before a link leads to it, and is touched (RD1) before it is taken out. Every store of a
 //!   link that leads on from the list is a release, a removal's too: a raider may come to an entry by that store alone.
-//! * **P2** A request stands here iff its `place` is `Private`, or it is touched (RD1); the list holds one of its links.
+//! * **P2** The list owns one link of each entry, from its insertion until it is taken out. So for the worker each header to which `front`, `back` or a link
+//!   of the list leads is alive. A request is an entry iff its `place` is `Private`, or the worker touches it (RD1). Others have no such promise: an
+//!   entry may end while they read it. They rely on its memory staying a header's meanwhile ([`crate::record::reclaim`]).
 //! * **P3** A parent's `last_child` is one of its children that stand here, or null. Unless the parent is scattered, its listed children are one
 //!   piece, which ends with that child.
 //! * **P4** Each entry has a parent, and goes by its lineage before all that stand behind it.
