@@ -1,4 +1,4 @@
-//! A job is cancelled half done; the work that it shares with another goes on.
+//! A job is cancelled half done; the work that it shares with another continues.
 //!
 //! Two maps of one valley are drawn at the same time. Each has a frame and lettering of its own, and both need the same
 //! survey, which is measured once. In the first act somebody presses *cancel* on one of the maps: what it alone wanted

@@ -3,7 +3,7 @@
 //! Three requests fetch a chunk of data each, and tell the condition. A fourth processes what there is, and waits when there is
 //! nothing. The original allows one waiter, no count, no time-out, and is unusable after its waiter was cancelled; here a thread processes
 //! along with the request, both may wait at once, and the second act cancels a request that waits: it has the lock again when it
-//! learns of that, gives it back, and the others go on.
+//! learns of that, gives it back, and the others continue.
 //!
 //! ```text
 //! cargo run --example condition

@@ -2,7 +2,7 @@
 //!
 //! A thread with an event loop must never wait. So it hangs callbacks on what it orders, and each of them does one thing:
 //! it posts an event, here through a channel of std's, in a program with a window through whatever its toolkit has
-//! (`EventLoopProxy::send_event`, `glib::MainContext::invoke`, …). The handles may be dropped, the work goes on; the
+//! (`EventLoopProxy::send_event`, `glib::MainContext::invoke`, …). The handles may be dropped, the work continues; the
 //! window keeps untyped ones for its *Cancel* button.
 //!
 //! The user of this window orders four pictures, sees the first of them, and presses *Cancel*.

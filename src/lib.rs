@@ -1,7 +1,7 @@
 //! Stackful requests on a fixed set of threads: the oldest ancestor runs first.
 //!
 //! forebear runs **requests**: blocking-style functions, each on a stack of its own. A request that waits is suspended,
-//! and its thread goes on with other work. Requests know who created them and who waits for them, and whatever has the
+//! and its thread continues with other work. Requests know who created them and who waits for them, and whatever has the
 //! oldest ancestor runs first.
 //!
 //! ```
@@ -122,7 +122,7 @@ pub use forebear_runtime::{OrUnwind, catch};
 
 pub use forebear_runtime::dump;
 
-/// Locks, and what else requests and threads wait for together. A request that waits is suspended, and its worker goes on with other work; a
+/// Locks, and what else requests and threads wait for together. A request that waits is suspended, and its worker continues with other work; a
 /// thread that waits blocks. Both stand in the same queues.
 ///
 /// | to | use |

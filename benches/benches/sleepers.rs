@@ -1,4 +1,4 @@
-//! A hundred thousand sleepers, and how late they go on.
+//! A hundred thousand sleepers, and how late they continue.
 
 mod harness;
 

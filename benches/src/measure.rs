@@ -9,7 +9,7 @@ use crate::work::{self, FIGURES};
 /// How often a load is repeated.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// Repeats go on until this much time has passed,
+    /// Repeats continue until this much time has passed,
     pub time: Duration,
     /// but there are at least so many,
     pub at_least: usize,

@@ -412,7 +412,7 @@ impl State {
         }
     }
 
-    /// Moves out what is to be sent next, if there is anything. Tasks are handed out before ends are told that can cancel nothing: so their worker goes on meanwhile. All else is told first, and a failure
+    /// Moves out what is to be sent next, if there is anything. Tasks are handed out before ends are told that can cancel nothing: so their worker continues meanwhile. All else is told first, and a failure
     /// cancels what is queued before the slot is used again. Twice in a row nothing is put off.
     fn next_messages(&mut self, messages: &mut VecDeque<Message>) -> bool {
         let put_off = !mem::take(&mut self.put_off) && self.outbox.iter().all(Message::is_good_end);

@@ -283,8 +283,8 @@ impl World {
         }
         let patience = Instant::now() + self.grace;
         while self.live.load(Ordering::Acquire) > 0 && Instant::now() < patience {
-            // Where a program has dropped the last handle of a runtime, requests of it may go on until here. One without
-            // workers goes on only while a thread that has used it waits.
+            // Where a program has dropped the last handle of a runtime, requests of it may continue until here. One without
+            // workers continues only while a thread that has used it waits.
             self.clear_slots();
             let _ = Event::new().wait_timeout(Duration::from_millis(1));
         }

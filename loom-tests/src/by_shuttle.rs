@@ -1,7 +1,7 @@
 //! How a scenario is explored by shuttle: many orders of its steps, chosen at random.
 //!
 //! Half of the executions choose whose step is next each time anew. The others give every thread a rank, have the first that
-//! can go on go on, and change ranks at a few places ("probabilistic concurrency testing"): so a thread stands still for very
+//! can continue do so, and change ranks at a few places ("probabilistic concurrency testing"): so a thread stands still for very
 //! long, which the first half does not come to. All of it follows from one seed, and an execution from its schedule.
 //!
 //! | variable | what it says | else |

@@ -35,7 +35,7 @@ pub enum Affinity {
     Cores(Vec<usize>),
 }
 
-/// Something that did not go as asked; work goes on without it.
+/// Something that did not go as asked; work continues without it.
 ///
 /// ```
 /// use forebear::pool::Warning;

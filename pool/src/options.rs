@@ -101,7 +101,7 @@ impl Options {
         self
     }
 
-    /// Called when something did not go as asked and work goes on without it; otherwise such a warning is one line on
+    /// Called when something did not go as asked and work continues without it; otherwise such a warning is one line on
     /// stderr. Each kind of warning comes at most once per engine.
     pub fn on_warning(mut self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Options {
         self.on_warning = Arc::new(hook);

@@ -64,7 +64,7 @@ use forebear_context::shim::{Arc, Mutex};
     note = "a type with an `impl Task`, or, for a `PriorityQueue`, a pair of a key and a task"
 )]
 pub trait Task: Send + 'static {
-    /// Runs the task, on a worker's thread. A panic in it is reported to the pool's hook; the worker goes on.
+    /// Runs the task, on a worker's thread. A panic in it is reported to the pool's hook; the worker continues.
     fn run(self);
 
     /// Where the task has to run: on the worker of this affinity key, once it is set; `None` for anywhere.

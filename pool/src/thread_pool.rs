@@ -338,7 +338,7 @@ impl<Q: Queue> ThreadPoolBuilder<Q> {
         self
     }
 
-    /// Called when something did not go as asked and work goes on without it; otherwise such a warning is one line on
+    /// Called when something did not go as asked and work continues without it; otherwise such a warning is one line on
     /// stderr.
     pub fn on_warning(mut self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
         self.options = self.options.on_warning(hook);

@@ -25,7 +25,7 @@ pub struct Counts {
     pub named: u64,
     /// Hungry bits that were raised and had been down.
     pub hungry: u64,
-    /// Suspended requests that went on.
+    /// Suspended requests that continued.
     pub resumed: u64,
     /// Letters put into a mailbox of another worker.
     pub letters: u64,

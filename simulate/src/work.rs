@@ -12,7 +12,7 @@ pub enum Step {
     Spawn(u64, u64),
     /// Makes ready what another worker has made, and what was after this request: the same two numbers.
     Admit(u64, u64),
-    /// Lets the request of this number go on, which is suspended or will be.
+    /// Lets the request of this number continue, which is suspended or will be.
     Wake(usize),
     /// Suspends until it is woken; returns at once if it was.
     Suspend,

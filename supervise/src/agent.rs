@@ -311,7 +311,7 @@ impl Drop for TellOver<'_> {
     }
 }
 
-/// A run that is going on; until it is dropped no other begins.
+/// A run that is continuing; until it is dropped no other begins.
 struct Running<'a>(&'a Shared);
 
 impl<'a> Running<'a> {

@@ -1,4 +1,4 @@
-//! [`Checkpoints`]: the state of a job in files, so that the job can go on after a crash.
+//! [`Checkpoints`]: the state of a job in files, so that the job can continue after a crash.
 //!
 //! # A file
 //!

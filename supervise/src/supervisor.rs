@@ -401,7 +401,7 @@ impl<S: State> fmt::Debug for Supervisor<S> {
     }
 }
 
-/// Saves at a clean stop. If the state panics, that is the job's failure, and the stop goes on.
+/// Saves at a clean stop. If the state panics, that is the job's failure, and the stop continues.
 fn save_last<S: State>(session: &Session<S>) -> Result<(), SuperviseError> {
     let saved = attempt("last checkpoint", || Ok(session.save_now()));
     let failed = |failure| {

@@ -66,7 +66,7 @@ impl Wake for Signal {
 
 /// Awaits a future, and answers its output.
 ///
-/// In a request this suspends the request while the future is pending, and its worker goes on with other work; on a plain thread it blocks
+/// In a request this suspends the request while the future is pending, and its worker continues with other work; on a plain thread it blocks
 /// the thread. The future is polled here, on the caller's stack: it may borrow and need not be `Send`. What drives it (a reactor, another
 /// executor, a thread with a callback) is its own affair: for what needs tokio's reactor there is
 /// [`tokio::block_on`](https://docs.rs/forebear/latest/forebear/tokio/fn.block_on.html).

@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! * **V1** While somebody is listed, `mutex` is the lock that all who are listed will take again.
-//! * **V2** `wait` returns with the mutex locked, or not at all: then the guard has lost it, and lets go of nothing.
+//! * **V2** `wait` returns with the mutex locked, or not at all: then the guard has lost it, and releases nothing.
 
 use std::cell::Cell;
 use std::fmt;
@@ -87,7 +87,7 @@ struct Waiters {
 struct Waiter<'a> {
     condvar: &'a Condvar,
     mutex: &'a RawLock,
-    /// It has let go of the mutex.
+    /// It has released the mutex.
     left: Cell<bool>,
 }
 

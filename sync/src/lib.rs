@@ -1,6 +1,6 @@
 //! Locks, channels, sleeps and `select!` for requests and for threads, written once on the context seam.
 //!
-//! A request that waits here is suspended, and its worker goes on with other work; a thread that waits blocks. Both stand in the same
+//! A request that waits here is suspended, and its worker continues with other work; a thread that waits blocks. Both stand in the same
 //! queues. Nothing here knows requests: what waits is a [context](forebear_context::context).
 //!
 //! Programs use this crate through [`forebear`](https://docs.rs/forebear), which has it in four modules: `sync`, `channel`, `select` and

@@ -300,7 +300,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
         }
     }
 
-    /// The lock below, to be let go of and taken again while the guard is lent.
+    /// The lock below, to be released and taken again while the guard is lent.
     #[inline(always)]
     pub(crate) fn raw(&self) -> &'a RawLock {
         &self.mutex().raw

@@ -247,7 +247,7 @@ fn scatter(n: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Waits until one of several is ready, and goes on with it.
+/// Waits until one of several is ready, and continues with it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -272,7 +272,7 @@ fn scatter(n: u64) -> u64 {
 /// [`sender.send_arm(item)`](crate::channel::Sender::send_arm), `&Event`, `&Request`, `&mut RequestSet`, [`after`](crate::after),
 /// [`cancelled`](crate::cancelled), and an `Option` of each, which is never ready if it is `None`. The pattern is that of the source's
 /// output and must always match. Bodies are in the function that selects: they may `?`, `break` and `return`. All sources are made
-/// first, in order; the body runs when everything has been let go of.
+/// first, in order; the body runs when everything has been released.
 ///
 /// Exactly one arm is taken. Those that are not have taken nothing and sent nothing; what had been given to one of them has gone to the
 /// next waiter. An item in `sender.send_arm(item)` that was not sent is dropped, unless the source is `&mut sending`, which keeps it.

@@ -1,4 +1,4 @@
-//! Those who wait for one thing to happen, and all go on when it has: below [`Event`](crate::Event) and [`Latch`](crate::Latch).
+//! Those who wait for one thing to happen, and all continue when it has: below [`Event`](crate::Event) and [`Latch`](crate::Latch).
 //!
 //! # The race
 //!

@@ -35,7 +35,7 @@
 //! * A worker that has released a timer in time is not killed for it, even if the server is stopped at that moment and
 //!   its queue is full. A release does not wait for room.
 //! * Nobody is killed but the process that has asked for the timer. Its number, once given to another process, means nobody.
-//! * When a worker ends its timers are dropped at once, and nobody is reaped for them. When it only closes its connection they go on.
+//! * When a worker ends its timers are dropped at once, and nobody is reaped for them. When it only closes its connection they continue.
 //! * Time is the monotonic clock of the machine, the same in all processes (of one time namespace).
 //! * A child that a worker forks is a worker of its own: its first call connects anew. Timers of its parent are not its own.
 //! * A client without a server gets an error at once. If the server goes, the call that finds out fails

@@ -1,4 +1,4 @@
-//! A hundred thousand tasks that sleep, and how late they go on.
+//! A hundred thousand tasks that sleep, and how late they continue.
 //!
 //! All of them sleep before the first is due: at one instant, or at as many instants as there are tasks, spread over a tenth of a
 //! second (a microsecond each, which is more than anybody keeps up with) and over a second. Late is the time between the instant

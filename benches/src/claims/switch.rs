@@ -1,6 +1,6 @@
 //! A yield on one worker: eight tasks take turns.
 //!
-//! Eight, because one task alone may be let go on without a switch. Next to the switch itself, return addresses decide:
+//! Eight, because one task alone may be allowed to continue without a switch. Next to the switch itself, return addresses decide:
 //! each call that stands between the last resume and the next yield is mispredicted on the way out. Hence three rows.
 
 use crate::claim::{Claim, Goal, Row, runner};

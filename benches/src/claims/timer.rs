@@ -1,7 +1,7 @@
 //! A timer that never fires: armed and taken back. That is the life of nearly every time-out.
 //!
 //! *One at a time* and *all standing* are the timer alone, without a wait around it, an hour off. forebear: what every wait with a
-//! time-out does before it parks and after it goes on, on a context that does not park. tokio: a `Sleep`, and smol: a `Timer`,
+//! time-out does before it parks and after it continues, on a context that does not park. tokio: a `Sleep`, and smol: a `Timer`,
 //! polled once and dropped. *Met in time* is a wait as users write it: a token goes back and forth over two channels, and each
 //! side receives with a time-out (forebear: `recv_timeout`; tokio: `timeout(HOUR, recv())`; smol: `recv()` or a `Timer`).
 //!

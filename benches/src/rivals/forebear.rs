@@ -467,7 +467,7 @@ struct Spawner(Runtime, usize);
 
 impl Spawn for Spawner {
     fn spawn(&self, job: Job) {
-        // What the last handle leaves goes on.
+        // What the last handle leaves continues.
         drop(self.0.spawn(job));
     }
 

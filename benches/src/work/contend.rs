@@ -70,7 +70,7 @@ impl Contest {
         self.arrived.load(Acquire) == self.many
     }
 
-    /// What one does under the lock that it has asked for then. Answers whether it goes on.
+    /// What one does under the lock that it has asked for then. Answers whether it continues.
     pub fn section(&self, asked: Instant, waits: &mut Vec<Duration>, number: &mut u64) -> bool {
         waits.push(asked.elapsed());
         // The last wait of each counts, too: it may have stood there from the beginning.

@@ -274,7 +274,7 @@ impl Launcher {
             return self.warnings.warn(format_args!("the worker `{name}` is not started again: {why}"));
         }
         let its = self.clone();
-        // Without a thread it is not started again; others go on.
+        // Without a thread it is not started again; others continue.
         let _ = thread::Builder::new().name("cluster: restart".into()).spawn(move || {
             if pauses > 0 {
                 let (_open, never) = mpsc::channel::<()>();

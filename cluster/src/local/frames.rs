@@ -49,7 +49,7 @@ pub(crate) enum Said {
     Refused {
         why: String,
     },
-    /// The coordinator's process warns of this, and the worker goes on.
+    /// The coordinator's process warns of this, and the worker continues.
     Warns {
         text: String,
     },

@@ -348,7 +348,7 @@ pub enum Way {
     Cut,
 }
 
-/// Walks from `start` from edge to edge, `limit` of them at most, until it is back or cannot go on. It allocates nothing.
+/// Walks from `start` from edge to edge, `limit` of them at most, until it is back or cannot continue. It allocates nothing.
 ///
 /// # Safety
 ///

@@ -119,7 +119,7 @@ impl ForeignContext {
         mutant!("nudge_ends_a_park", true, !context.is_waiting())
     }
 
-    /// Has the thread return from [`block`](Self::block), now or when it next comes there, though its wait goes on: the owner
+    /// Has the thread return from [`block`](Self::block), now or when it next comes there, though its wait continues: the owner
     /// has something else to look at.
     ///
     /// # Safety

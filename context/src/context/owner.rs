@@ -7,7 +7,7 @@
 //!
 //! # Who may ask
 //!
-//! The record and the lock are there as long as the wait goes on. Its own stack may ask; so may the thread that its context waits
+//! The record and the lock are there as long as the wait continues. Its own stack may ask; so may the thread that its context waits
 //! on, while the stack is left; and anybody while the wait is *held* ([`Context::hold`](super::Context::hold)).
 //!
 //! # What the answer is worth
@@ -138,7 +138,7 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// The caller may ask; see the module head. It keeps the answer no longer than the wait goes on.
+    /// The caller may ask; see the module head. It keeps the answer no longer than the wait continues.
     pub unsafe fn owner_wait<'a>(&self) -> Option<&'a OwnerWait> {
         let (reason, target) = self.waits_for();
         // SAFETY: by contract.

@@ -1,4 +1,4 @@
-//! A stack that could not be had. The request that needed it fails with this; the runtime goes on.
+//! A stack that could not be had. The request that needed it fails with this; the runtime continues.
 
 use std::fmt;
 

@@ -29,7 +29,7 @@ pub enum WaitError {
     Cancelled,
     /// The request waited for was cancelled by others, for this reason: if you still need it, make a new one.
     TargetCancelled(CancelReason),
-    /// Time is up; the request waited for goes on. Only from the `_timeout` forms.
+    /// Time is up; the request waited for continues. Only from the `_timeout` forms.
     TimedOut,
     /// The request failed. Everybody who waits gets the same.
     Failed(Failure),

@@ -13,7 +13,7 @@ pub mod atomic {
     };
 }
 
-/// Hints to the processor. A spinning thread lets the others go on.
+/// Hints to the processor. A spinning thread lets the others continue.
 pub mod hint {
     pub use ::loom::hint::spin_loop;
 }

@@ -25,7 +25,7 @@ pub mod atomic {
     };
 }
 
-/// Hints to the processor. A spinning thread lets the others go on.
+/// Hints to the processor. A spinning thread lets the others continue.
 pub mod hint {
     pub use ::shuttle::hint::spin_loop;
 }
@@ -160,7 +160,7 @@ impl Condvar {
         guard.of.with_guard(self.0.wait(guard.guard))
     }
 
-    /// Unlocks, lets others go on, and locks again.
+    /// Unlocks, lets others continue, and locks again.
     ///
     /// # Errors
     ///

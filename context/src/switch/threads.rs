@@ -44,7 +44,7 @@ const LEAST_STACK: usize = 1 << 20;
 enum Turn {
     Thread,
     Switch,
-    /// The fiber's thread does not go on.
+    /// The fiber's thread does not continue.
     Over,
 }
 

@@ -142,7 +142,7 @@ impl<T> Completer<T> {
         Some(header)
     }
 
-    /// Calls `end`, which ends the claimed request. Threads that drive a runtime without workers then look again whether anything there can go on: a
+    /// Calls `end`, which ends the claimed request. Threads that drive a runtime without workers then look again whether anything there can continue: a
     /// dependent that has lost this edge, and stays, wakes none of them.
     fn end(header: NonNull<Header>, end: impl FnOnce()) {
         // SAFETY: W1: claimed, so it is not over.
@@ -311,7 +311,7 @@ mod tests {
                     }
                     thread::yield_now();
                 }
-                // Time for the waiter to find that nothing can go on. Less of it hides a fault, and makes none.
+                // Time for the waiter to find that nothing can continue. Less of it hides a fault, and makes none.
                 for _ in 0..10_000 {
                     thread::yield_now();
                 }

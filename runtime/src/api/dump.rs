@@ -1,6 +1,6 @@
 //! Dumps: what every live request of a runtime is doing, and what it waits for.
 //!
-//! [`Runtime::dump`](crate::Runtime::dump) makes one, while the runtime goes on. There is no registry of requests: a dump looks where
+//! [`Runtime::dump`](crate::Runtime::dump) makes one, while the runtime continues. There is no registry of requests: a dump looks where
 //! requests stand.
 //!
 //! `docs/dumps.md` in the repository shows how to read the text. The head of the module `sight` says how a dump is made.

@@ -163,7 +163,7 @@ pub struct WaitFuture<'a, T> {
 /// `request.await`.
 ///
 /// As [`WaitFuture`]; but dropping it before its end, polled or not, [cancels](Request::cancel) the request, which spares what others want.
-/// For a request that is to go on, await `&request`.
+/// For a request that is to continue, await `&request`.
 ///
 /// # Errors
 ///

@@ -145,7 +145,7 @@ where
 #[inline(never)]
 fn unwind_after<B: FnOnce() -> R, R>(job: B, payload: Box<dyn std::any::Any + Send>) -> ! {
     if let Err(second) = catch_unwind(AssertUnwindSafe(job)) {
-        // The first panic goes on; both were seen by the panic hook.
+        // The first panic continues; both were seen by the panic hook.
         forebear_context::error::internal::drop_contained(second);
     }
     resume_unwind(payload)

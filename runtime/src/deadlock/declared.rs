@@ -1,6 +1,6 @@
 //! Where declared edges lead, down from a dependent to its dependencies: for urgency, cycles, dumps, and a wait that runs what it is after.
 //!
-//! Down an edge goes a [`Reader`]. It takes a link of what it finds, and goes on by a loop. The way up an edge is in [`crate::record::dependents`].
+//! Down an edge goes a [`Reader`]. It takes a link of what it finds, and continues by a loop. The way up an edge is in [`crate::record::dependents`].
 //!
 //! # Who may read an edge
 //!
@@ -8,7 +8,7 @@
 //! and only while the dependent is held. Until the [`Reader`] is dropped nobody frees a node (AF2). If the last edge is closed meanwhile, the reader's drop is
 //! what makes the dependent ready: so it may queue the dependent, and no lock may be held then.
 //!
-//! A [`Reader`] is held while the edges of one dependent are read. What it finds is kept by a link, so a search goes on from there without it.
+//! A [`Reader`] is held while the edges of one dependent are read. What it finds is kept by a link, so a search continues from there without it.
 
 use std::collections::HashSet;
 use std::ptr::NonNull;

@@ -15,11 +15,11 @@
 //! | a raise of urgency that comes to a request | nothing, if the request belongs to another runtime: its worker reads ([`crate::deadlock::urgency`]) | a link of the request, in the post of that worker |
 //! | the same in one runtime | the urgency of the stack | K3: the reader is a worker of that runtime |
 //! | a raise of urgency that comes to the holder of a lock | the urgency and the worker of the holder's stack | [`with_holder`] |
-//! | a raise of urgency that goes on from a stack | what the stack waits for | U1: it is the reader's own thread, and the stack is parked |
+//! | a raise of urgency that continues from a stack | what the stack waits for | U1: it is the reader's own thread, and the stack is parked |
 //! | a fall of urgency; a cancel that asks which requests wait; a cycle that is completed | the stacks of those that wait for one request | the lock of the request's word: a waiter takes itself out under it |
 //! | a lock that asks whether its holder shares the waiter's thread | the number of the holder's thread | [`with_holder`] |
 //! | who ends a wait by its ticket | the context, and the worker of the stack | C1 until the stack is handed over; then [`crate::state::visits`], for the worker's record alone |
-//! | a timer | the same | T2: a shard's lock, which the waiter takes before it goes on, unless the timer has woken it |
+//! | a timer | the same | T2: a shard's lock, which the waiter takes before it continues, unless the timer has woken it |
 //! | a cancel that is delivered | the stack of the request, and what it waits for | the reader is the thread of that stack; other threads leave it a message, with a link |
 //! | a walk along the edges of waits, and the survey ([`crate::deadlock::cycle`]) | the edges | Y1, or Y2: the lock of the registry |
 //! | what confirms, names and breaks a cycle | the requests and locks on the stacks of the cycle | Y3: their waits are held, under the lock of the registry |

@@ -95,7 +95,7 @@ fn exits() {
 }
 
 impl Foreign {
-    /// What stands on the thread's seats stays behind; the seats go to others. Not inside the driver, unless that never goes on.
+    /// What stands on the thread's seats stays behind; the seats go to others. Not inside the driver, unless that never continues.
     fn leave_seats(&self) {
         // SAFETY: made by `fiber`, freed below.
         let Some(own) = (unsafe { self.fiber.get().as_ref() }) else { return };

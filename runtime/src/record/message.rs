@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 /// What the owner of an arena is to do. `H` is a request's header.
 #[derive(Debug)]
 pub(crate) enum Message<H> {
-    /// This request ran here and is cancelled, or is over and its parent is cancelled: the cancel goes on from it.
+    /// This request ran here and is cancelled, or is over and its parent is cancelled: the cancel continues from it.
     Cancelled(NonNull<H>),
     /// This request was made here, and was submitted or claimed elsewhere: it belongs into its parent's list.
     NewChild(NonNull<H>),

@@ -192,7 +192,7 @@ impl PrivateQueue {
     /// does not.
     ///
     /// The walk may leave the list: an entry may be taken out, and its memory used again, while the walk is at it. The
-    /// walk then continues along another list of headers. So it counts only headers whose words have the private bit,
+    /// walk then continues along another list of headers. So it counts only headers whose words say private or local,
     /// and ends after `most`.
     ///
     /// # Safety

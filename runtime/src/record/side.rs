@@ -76,7 +76,7 @@ pub(crate) struct Side {
     pub due: Option<Due>,
     /// Where it stands among its like; see [`crate::state::shared_queue`]. The block is there from birth iff the header is `HINTED`.
     pub hint: Hint,
-    /// How a question goes on from it once it is over ([`crate::state::ancestor_walk`]).
+    /// How a question continues from it once it is over ([`crate::state::ancestor_walk`]).
     pub skip: SkipLink<Header>,
     /// The first of its children that stand in its family's list.
     children: Cell<*const Header>,

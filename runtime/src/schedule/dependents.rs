@@ -108,7 +108,7 @@ unsafe fn set_up_admitted(header: NonNull<Header>, work: &mut Vec<SetUpNext>, re
 enum SetUpNext {
     /// Nobody has submitted this dependency, or a pool holds it back.
     Unsubmitted(AnyRequest),
-    /// A pool has admitted this one, and its link is to go on.
+    /// A pool has admitted this one, and its link is to continue.
     Admitted(AnyRequest),
 }
 

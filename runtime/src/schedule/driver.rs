@@ -7,7 +7,7 @@
 //!   of its own; in the seeded mode there is one.
 //! * **driver**: the thread that has a seat, while it lets what stands on the seat run: inside a wait, a yield or a submit,
 //!   on the frame of that call. It is the loop at the bottom of the seat's coroutines, as `Worker::drive` is elsewhere.
-//! * **host**: the driver's own fiber, on which its code goes on afterwards.
+//! * **host**: the driver's own fiber, on which its code continues afterwards.
 //! * **door**: a coroutine that is always at hand, whose loop does nothing but leave to the driver.
 //! * **submitter**: a fiber that has submitted and waits until what it has submitted ends or suspends.
 //! * **guest**: a thread that runs a request directly, on its own stack; with a seat or without.

@@ -72,7 +72,7 @@ pub(crate) trait Waited {
     /// Somebody asks for `request`. Answers it if it is admitted now; the caller sees to that (HB2).
     fn ask(&self, admission: &Admission, asker: &Fiber, request: NonNull<Header>) -> Option<AnyRequest>;
 
-    /// Admits one that was asked for if no request that has a place can go on. As [`ask`](Self::ask).
+    /// Admits one that was asked for if no request that has a place can continue. As [`ask`](Self::ask).
     fn unstick(&self, admission: &Admission) -> Option<AnyRequest>;
 
     /// The pool has stopped, by the caller: takes the included requests that no lane has, and wakes the waiter.
@@ -129,7 +129,7 @@ impl Admission {
     }
 }
 
-/// Whether a request that has a place will go on by itself, and so come to an end.
+/// Whether a request that has a place will continue by itself, and so come to an end.
 pub(crate) fn will_end(request: &AnyRequest) -> bool {
     // SAFETY: the handle's link.
     let h = unsafe { request.raw().as_ref() };
@@ -229,7 +229,7 @@ pub(crate) unsafe fn ask_for(asker: &Fiber, header: NonNull<Header>) -> (*const 
     (Arc::as_ptr(&board), admitted)
 }
 
-/// A pool lets go of what it has admitted, and what is not queued yet: from now on it is as held back by nobody.
+/// A pool releases what it has admitted, and what is not queued yet: from now on it is as held back by nobody.
 ///
 /// # Safety
 ///

@@ -132,7 +132,7 @@ pub(crate) unsafe fn submit_for_poll(header: NonNull<Header>) -> bool {
     unsafe { submit_slowly(header, 0, None) }
 }
 
-/// The same for who only looks: in a runtime without worker threads that does not have the request run, and does not let go of the
+/// The same for who only looks: in a runtime without worker threads that does not have the request run, and does not release the
 /// thread.
 ///
 /// # Safety
@@ -227,7 +227,7 @@ fn entered(worker: &Worker, h: &Header, refused: Option<&mut Marked>) {
     }
 }
 
-/// The same with a dependent that has just become ready on the thread of the worker that made it. Nobody is left for its sake.
+/// The same with a dependent that has just become ready on the thread of the worker that made it. Nobody is left for it.
 pub(crate) fn list_ready(worker: &Worker, h: &Header) {
     list_privately(worker, h);
     if worker.post.attention.get() & RAIDED != 0 {

@@ -13,7 +13,7 @@
 //!
 //! *Two workers that leave at once.* `Departure::leave_unless_last` lowers the count of workers by an exchange before the mailbox is abandoned. A worker that cannot abandon its mailbox raises it again and
 //! stays. In between another worker may take itself for the last, close the injector, and leave. Then all requests are over, and the
-//! messages that are left concern none that goes on.
+//! messages that are left concern none that continues.
 
 use std::ptr;
 use std::time::Duration;

@@ -12,7 +12,7 @@
 //!
 //! # The race
 //!
-//! *A driver that is about to block against the last thread that could go on.* The driver looks whether there is another thread, and then blocks. A thread that
+//! *A driver that is about to block against the last thread that could continue.* The driver looks whether there is another thread, and then blocks. A thread that
 //! gives its seat back, or is a guest no longer, changes that first and nudges the drivers afterwards. A nudge before the sleep keeps the driver from sleeping.
 
 use std::cell::RefCell;

@@ -30,7 +30,7 @@
 //!
 //! # Invariants
 //!
-//! * **EN1** A context stands among the waiters while its wait goes on; its owner takes it out before it goes, under the
+//! * **EN1** A context stands among the waiters while its wait continues; its owner takes it out before it goes, under the
 //!   lock, which also its waker holds.
 
 use std::cell::RefCell;
@@ -185,7 +185,7 @@ impl Ending {
         }
     }
 
-    /// Whether nothing is left that could go on.
+    /// Whether nothing is left that could continue.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet(&self.lock())
     }

@@ -98,7 +98,7 @@ impl Going {
                     if let Some(chain) = other.take() {
                         chain.send();
                     }
-                    // SAFETY: K1; its worker's record is there while its wait goes on, and until all are sent.
+                    // SAFETY: K1; its worker's record is there while its wait continues, and until all are sent.
                     *other =
                         Some(Chain::of(coroutine, unsafe { &*this.fiber.worker.cast::<WorkerRecord>() }));
                 }

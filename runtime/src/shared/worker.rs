@@ -171,7 +171,7 @@ impl WorkerRecord {
         }
     }
 
-    /// A fiber of this worker may go on.
+    /// A fiber of this worker may continue.
     pub(crate) fn make_ready(&self, fiber: NonNull<Fiber>) {
         self.ready().push(fiber);
         // SAFETY: K3.
@@ -179,7 +179,7 @@ impl WorkerRecord {
         self.tell_of(key);
     }
 
-    /// Fibers of this worker may go on, the earliest first.
+    /// Fibers of this worker may continue, the earliest first.
     pub(crate) fn make_all_ready(&self, fibers: &[NonNull<Fiber>]) {
         let Some((latest, before)) = fibers.split_last() else { return };
         // SAFETY: K3.

@@ -164,13 +164,13 @@ const SOON: usize = 5;
 const NEAR: usize = 1;
 
 impl Ready {
-    /// How many may go on, those that yielded included.
+    /// How many may continue, those that yielded included.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.woken + self.yielded.len()
     }
 
-    /// Whether nothing but yielders could go on.
+    /// Whether nothing but yielders could continue.
     #[inline(always)]
     pub(crate) fn only_yielded(&self) -> bool {
         self.woken == 0
@@ -418,7 +418,7 @@ impl Ready {
         }
     }
 
-    /// Takes the yielder at the head, and puts `fiber` at the tail: the fast way of a yield, if nothing else may go on. Answers
+    /// Takes the yielder at the head, and puts `fiber` at the tail: the fast way of a yield, if nothing else may continue. Answers
     /// nobody, and does nothing, if nobody else has yielded.
     #[inline(always)]
     pub(crate) fn rotate_yielded(&mut self, fiber: NonNull<Fiber>) -> Option<NonNull<Fiber>> {

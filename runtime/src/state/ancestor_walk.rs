@@ -70,10 +70,10 @@ pub trait Ancestry {
     /// Whether it goes past this one. Acquires what came before; once true, true for ever.
     fn is_passed(&self) -> bool;
 
-    /// Whether those below are to be cancelled for its sake.
+    /// Whether those below are to be cancelled for it.
     fn is_cancelled(&self) -> bool;
 
-    /// Whether it is over, so that a cancel goes on below it without it, though [`is_passed`](Self::is_passed) may say no.
+    /// Whether it is over, so that a cancel continues below it without it, though [`is_passed`](Self::is_passed) may say no.
     fn passes_on(&self) -> bool;
 
     /// The skip link that stands here, if there is a place for one.
@@ -140,7 +140,7 @@ pub enum Height {
 }
 
 /// Asks `from` on behalf of the nearest cancelled ancestor, after those in between. `ask` asks one, on behalf of the other that it
-/// is given, and answers whether the cancel goes on below it. False: there is no such ancestor, or the cancel ends on the way.
+/// is given, and answers whether the cancel continues below it. False: there is no such ancestor, or the cancel ends on the way.
 pub fn draw_down<N: Ancestry>(from: &N, height: Height, mut ask: impl FnMut(&N, &N) -> bool) -> bool {
     let mut asked = vec![from];
     let mut at = from;

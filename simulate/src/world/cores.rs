@@ -20,7 +20,7 @@ impl World<'_> {
         self.book(at, Event::Worker(index, turn));
     }
 
-    /// It can go on with its phase, which needs so long still, as soon as it has a core.
+    /// It can continue with its phase, which needs so long still, as soon as it has a core.
     pub(super) fn get_core(&mut self, index: usize, delay: Nanos, rest: Nanos) {
         if self.free_cores == 0 {
             self.workers[index].due = rest;

@@ -131,7 +131,7 @@ impl World<'_> {
             self.notify(index, &mut at);
         }
         if self.requests[request].worker != NOBODY {
-            // It has begun, and goes on from where it was taken.
+            // It has begun, and continues from where it was taken.
             self.make_ready(index, request);
             self.workers[index].why = Why::Loop;
             return self.then(index, Phase::Next, at);

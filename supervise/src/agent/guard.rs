@@ -52,7 +52,7 @@ const LONGEST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// The whole life of a guard.
 pub(super) fn be_guard(agent: &OsString) -> ! {
-    // An error leaves the worker without a guard; the agent finds that, and does not go on.
+    // An error leaves the worker without a guard; the agent finds that, and does not continue.
     let _ = wait_for_the_end_of(agent);
     process::exit(1);
 }

@@ -37,7 +37,7 @@ impl Gate {
         Ok(value)
     }
 
-    /// Makes a save. `read` takes what is written, while no step goes on; `write` writes it. If `is_copy` says that what was taken is a copy, steps go on before that.
+    /// Makes a save. `read` takes what is written, while no step continues; `write` writes it. If `is_copy` says that what was taken is a copy, steps go on before that.
     pub(super) fn save<T, E, R>(
         &self,
         read: impl FnOnce() -> Result<T, E>,

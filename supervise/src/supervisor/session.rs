@@ -406,14 +406,14 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a save has read while no step went on.
+/// What a save has read while no step continued.
 struct Taken {
     step: u64,
     /// Schema and copy. `None`: the state is written itself, before the next step.
     copied: Option<(u64, Box<dyn CopiedState>)>,
 }
 
-/// A copy of a state, which is written while the job goes on.
+/// A copy of a state, which is written while the job continues.
 struct Copied {
     schema: u64,
     copy: Mutex<Box<dyn CopiedState>>,

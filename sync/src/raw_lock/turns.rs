@@ -1,4 +1,4 @@
-//! When a release hands the lock to a waiting thread although running code could go on with it.
+//! When a release hands the lock to a waiting thread although running code could continue with it.
 //!
 //! A thread that was woken for the lock runs when the system gives it a processor. While other threads that take the
 //! lock again and again keep all processors busy, that is at the end of a time slice: milliseconds, for each thread in

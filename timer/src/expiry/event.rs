@@ -99,7 +99,7 @@ pub enum TimerEvent<'a, W> {
         /// What was dropped.
         timers: &'a [Timer],
     },
-    /// A turn of the server was given up. It goes on with the next.
+    /// A turn of the server was given up. It continues with the next.
     #[non_exhaustive]
     TurnFailed {
         /// The reason.

@@ -1,7 +1,7 @@
 //! What is held over a fork: the lock around the client of the process.
 //!
 //! A lock that another thread held at the fork stays locked in the child, where that thread is not. So the thread that forks takes it
-//! before, and lets go of it after, in both processes: `pthread_atfork` calls three handlers on it. They allocate nothing.
+//! before, and releases it after, in both processes: `pthread_atfork` calls three handlers on it. They allocate nothing.
 //!
 //! # Invariants
 //!

@@ -108,7 +108,7 @@ pub enum Reap {
     Gone,
     /// It could not be ended. Its timers stay, and it is tried again after the server's pause, unless they are released by then.
     Retry(TimerError),
-    /// Nothing is done to it. The timers that had expired are dropped, its others go on: as if they had all been
+    /// Nothing is done to it. The timers that had expired are dropped, its others continue: as if they had all been
     /// [`Signal::LogOnly`](super::Signal::LogOnly).
     Spared,
     /// Something has been done, and more is to be done if its timers are not released within this time: a milder step before a

@@ -28,7 +28,7 @@ pub enum LocalEvent<'a> {
         /// Who.
         worker: &'a LocalWorker,
     },
-    /// A process has closed its last connection, but has not ended. Timers that it has go on. Told of one that ends too, if its end is
+    /// A process has closed its last connection, but has not ended. Timers that it has continue. Told of one that ends too, if its end is
     /// seen a moment later.
     #[non_exhaustive]
     Closed {
@@ -64,7 +64,7 @@ pub enum LocalEvent<'a> {
         /// How many refusals before this one were not told, since there were too many in a second.
         suppressed: u64,
     },
-    /// No connection can be taken for now: descriptors or memory have run out. Those there are go on.
+    /// No connection can be taken for now: descriptors or memory have run out. Those there are continue.
     #[non_exhaustive]
     Full {
         /// What the system says.

@@ -76,7 +76,7 @@ pub enum Refusal {
     TooManyOfOne,
     /// The server watches as many processes as it takes.
     TooManyWorkers,
-    /// This process has as many timers as one process may. They go on; one more was not begun.
+    /// This process has as many timers as one process may. They continue; one more was not begun.
     TooManyTimers,
     /// What came was no message of this protocol, or of another version of it.
     Malformed,

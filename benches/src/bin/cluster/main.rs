@@ -29,7 +29,7 @@ mod tasks;
 
 use std::process::ExitCode;
 
-/// Why it does not go on, for the reader of standard error.
+/// Why it does not continue, for the reader of standard error.
 type Whether<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
 //! Runs the candidates in rounds, and prints what came out as Markdown.
 //!
-//! In each round each candidate of a row runs once, in a process of its own, which prints its figures. A candidate that cannot run is named, with the reason, and the others go on. Tables have
+//! In each round each candidate of a row runs once, in a process of its own, which prints its figures. A candidate that cannot run is named, with the reason, and the others continue. Tables have
 //! the median of all rounds, with the smallest and the largest value in brackets.
 
 use std::collections::BTreeMap;

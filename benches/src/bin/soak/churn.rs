@@ -104,7 +104,7 @@ impl Churn {
         Ok(Churn { state, threads })
     }
 
-    /// Calls `with` while no round goes on.
+    /// Calls `with` while no round continues.
     pub(crate) fn held_up<R>(&self, with: impl FnOnce() -> R) -> R {
         let _alone = self.state.turn.write().unwrap_or_else(PoisonError::into_inner);
         with()

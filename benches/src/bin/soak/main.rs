@@ -10,7 +10,7 @@
 //! written: resident bytes at work and at rest, bytes that are allocated, and the runtime's counters.
 //!
 //! The verdict goes by the last two thirds of what is resident and of what is allocated at rest ([`line`]); a page more for each kept
-//! stack, a few dozen, is no growth. What goes on, is armed or handed out at rest is judged each time. The exit code is 1 if memory
+//! stack, a few dozen, is no growth. What continues, is armed or handed out at rest is judged each time. The exit code is 1 if memory
 //! grows, or anything is left over. `--leak` forgets the handle of one request in so many: so it is seen that the
 //! verdict falls. The exit code is 2 if it was asked for what there is not.
 
@@ -84,7 +84,7 @@ fn pass(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Waits until nothing goes on, and then until no more memory is given back. Answers what is left if it does not come to that.
+/// Waits until nothing continues, and then until no more memory is given back. Answers what is left if it does not come to that.
 fn rest(runtime: &Runtime, churn: &Churn) -> Result<u64, String> {
     let start = Instant::now();
     loop {

@@ -20,7 +20,7 @@ pub(super) fn timers_of_one(each: u64, standing: bool) -> u64 {
         let ticket = unsafe { context.begin(Reason::Sleep, ptr::null_mut()) };
         let arm = |i| -> Alarm {
             let at = context.deadline(work::far(i)).expect("an hour can be told");
-            // SAFETY: the table is this context's, we are on its stack, and each alarm is taken back before it goes on.
+            // SAFETY: the table is this context's, we are on its stack, and each alarm is taken back before it continues.
             black_box(unsafe { (table.arm)(context, ticket, at) })
         };
         // SAFETY: as above.

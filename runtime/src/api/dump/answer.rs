@@ -94,7 +94,7 @@ pub(super) fn ask_all(shared: &Arc<Shared>) -> Vec<Option<WorkerAnswer>> {
         if is_own {
             inquiry.answer(worker.index, || Box::new(on_thread_stack(|| see_own(worker))));
         } else if has_nobody {
-            // Nothing of it can go on, so nothing stands there.
+            // Nothing of it can continue, so nothing stands there.
             inquiry
                 .answer(worker.index, || Box::new(WorkerAnswer { seen: Vec::new(), private: 0, runs: None }));
         } else {

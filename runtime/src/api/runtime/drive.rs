@@ -35,7 +35,7 @@ pub(super) fn drive_within(shared: &Arc<Shared>, grace: Duration) {
     }
 }
 
-/// Lets run what stands on this thread's seat, until nothing can go on; answers whether anything has. What stands on other threads' seats goes on when
+/// Lets run what stands on this thread's seat, until nothing can continue; answers whether anything has. What stands on other threads' seats continues when
 /// those threads wait.
 fn drive(shared: &Arc<Shared>, fiber: &Fiber, index: usize) -> bool {
     let seat = Seat { shared: shared.clone(), index };

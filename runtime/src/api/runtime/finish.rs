@@ -141,7 +141,7 @@ impl Runtime {
     ///
     /// A wait for a request of this runtime answers
     /// [`TargetCancelled`](forebear_context::error::WaitError::TargetCancelled) with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown). What runs
-    /// below a [`shield`](crate::shield()) goes on until the region ends. What had not started is ended on the calling thread,
+    /// below a [`shield`](crate::shield()) continues until the region ends. What had not started is ended on the calling thread,
     /// its callbacks too. What is made or submitted afterwards is cancelled at once.
     ///
     /// A request that does not end in time is a *laggard*. Its stack and the thread of its worker stay, since others may have

@@ -1,4 +1,4 @@
-//! The requests that have started and not ended: found by a look at the stacks of all workers, while they go on.
+//! The requests that have started and not ended: found by a look at the stacks of all workers, while they continue.
 //!
 //! A worker that is stuck in somebody's loop answers nothing, and this is asked when somebody is stuck. So it asks nobody, and sees what
 //! a dump sees of a worker that does not answer ([`crate::api::dump`]).

@@ -13,7 +13,7 @@ use forebear_context::error::{Cancelled, WaitError};
 use forebear_context::shim::Arc;
 
 /// Waits until one of the requests has ended, however, and answers which: its number in the order in which they were given, from 0. `None`:
-/// there are none. If several are over, the one that was given first. The others go on.
+/// there are none. If several are over, the one that was given first. The others continue.
 ///
 /// Each is submitted, and counts as wanted meanwhile. In a request this suspends; in a foreign thread it blocks. A cancellation point. For a
 /// limit in time, see [`time::timeout`](https://docs.rs/forebear/latest/forebear/time/fn.timeout.html). Cycles of waits are found as for a
@@ -46,7 +46,7 @@ pub fn wait_first<'a, T: 'a>(
 }
 
 /// Waits until all of the requests have finished, and answers their values in the order in which they were given. If one does not finish, it answers
-/// why as soon as that is known; the others go on.
+/// why as soon as that is known; the others continue.
 ///
 /// Each is submitted, and counts as wanted meanwhile. Those that have not started when their turn comes may be run right here, on the caller's
 /// stack. In a request this suspends; in a foreign thread it blocks. A cancellation point. For a limit in time, see

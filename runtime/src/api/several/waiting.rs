@@ -1,4 +1,4 @@
-//! The wait of a set for its next member, and why it may go on without an end: a cancel, a runtime that gives up, a cycle.
+//! The wait of a set for its next member, and why it may continue without an end: a cancel, a runtime that gives up, a cycle.
 //!
 //! # Who may touch what
 //!

@@ -135,7 +135,7 @@ fn waits_for_itself(fiber: &Fiber, request: &AnyRequest) -> Option<Cycle> {
     Some(Cycle::new(current.into_iter().chain([h.name().to_owned()])))
 }
 
-/// Why a wait does not go on.
+/// Why a wait does not continue.
 enum End {
     /// The board says so.
     Stopped,
@@ -241,7 +241,7 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
             false => included.clear(),
         }
         // Their members know already. Where one of them has a failure to tell, only those are aborted that have not
-        // begun; otherwise also those that wait for an included request which goes on.
+        // begun; otherwise also those that wait for an included request which continues.
         for lane in &self.lanes {
             if !matches!(why, Why::Member(_)) || matches!(lane.state(), State::Queued) {
                 lane.abort(why.reason());

@@ -5,7 +5,7 @@
 //! particular.
 //!
 //! A lane whose members' values are handed on runs one member only: the value keeps the place, and the waiter is to
-//! come to it soon. Otherwise it goes on, and lets go first what is ready on its worker: members that have begun, and
+//! come to it soon. Otherwise it continues, and lets go first what is ready on its worker: members that have begun, and
 //! the waiter.
 
 use forebear_context::error::WaitError;
@@ -105,7 +105,7 @@ impl<T> Drop for Lane<'_, '_, '_, T> {
     }
 }
 
-/// Whether something that has begun could go on on this worker.
+/// Whether something that has begun could continue on this worker.
 fn others_are_ready() -> bool {
     // Keys of what has not begun are not 0.
     fiber::get().and_then(Fiber::worker).is_some_and(|worker| worker.best() == 0)

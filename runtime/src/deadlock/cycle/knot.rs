@@ -143,9 +143,9 @@ mod tests {
     fn a_wait_for_any_is_stuck_only_if_each_way_comes_back() {
         // 0 waits for any of 1 and 2, which wait for 0.
         assert_eq!(sorted(&places(&[(&[1, 2], true), (&[0], false), (&[0], false)])), [[0, 1, 2]]);
-        // The same, but 2 can go on.
+        // The same, but 2 can continue.
         assert!(knots(&places(&[(&[1, 2], true), (&[0], false), (&[], false)])).is_empty());
-        // 2 waits for 3, which can go on.
+        // 2 waits for 3, which can continue.
         assert!(knots(&places(&[(&[1, 2], true), (&[0], false), (&[3], false), (&[], false)])).is_empty());
     }
 

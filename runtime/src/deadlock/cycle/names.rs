@@ -31,7 +31,7 @@ pub(super) enum StandsBy {
     Declared,
 }
 
-/// Calls `with` for all that cannot end before this stack goes on. By the stack itself, or while its wait is held (Y3).
+/// Calls `with` for all that cannot end before this stack continues. By the stack itself, or while its wait is held (Y3).
 pub(super) fn each_standing(fiber: &Fiber, with: &mut dyn FnMut(&Header, StandsBy)) {
     let mut with_blocked = |h: &Header, way| {
         with(h, way);

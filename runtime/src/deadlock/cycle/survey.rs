@@ -74,7 +74,7 @@ pub(super) struct Graph {
     parts: Vec<(NonNull<()>, usize)>,
     /// Which contexts wait for what is after a request on the stack of a node, or for what ends there.
     declared: Vec<(NonNull<Context>, usize)>,
-    /// What others wait for and cannot end before a node goes on. Compared only.
+    /// What others wait for and cannot end before a node continues. Compared only.
     pub(super) standing: Vec<(NonNull<Header>, usize)>,
     by_context: HashMap<NonNull<Context>, usize>,
     /// Jobs that are after what their scopes' ends keep, in cycles without a wait that could be ended.

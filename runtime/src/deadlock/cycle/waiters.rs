@@ -17,7 +17,7 @@ use crate::state::word::WAITERS;
 /// So many requests on the waiter's stack are looked at on each wait; if there are more, somebody is assumed to be waiting.
 const LOOKS: u32 = 4;
 
-/// Whether the target stands on a stack of this worker that can go on.
+/// Whether the target stands on a stack of this worker that can continue.
 ///
 /// Then a wait for it closes no cycle: that stack goes on before this thread does anything else for it. If it waits then, it walks on this
 /// thread, and sees the edge that is bound now; a later waiter for this waiter's stack meets that edge by its bind.

@@ -157,7 +157,7 @@ impl Drop for Depot {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for arena in state.arenas.drain(..) {
-            // SAFETY: made by `open`; the record goes only when every arena has let go of it.
+            // SAFETY: made by `open`; the record goes only when every arena has released it.
             drop(unsafe { Box::from_raw(arena.as_ptr()) });
         }
     }

@@ -90,7 +90,7 @@ pub(crate) struct Board {
 #[derive(Default)]
 struct BoardState {
     why: Option<Why>,
-    /// What the wait answers, if the reason does not say it. Set before the lane, or the waiter, goes on.
+    /// What the wait answers, if the reason does not say it. Set before the lane, or the waiter, continues.
     answer: Option<WaitError>,
     /// By number of the lane.
     names: Vec<Option<Name>>,
@@ -116,7 +116,7 @@ impl Board {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Stops the pool and marks what is listed, unless it has stopped before. The caller lets go of what is released, and carries the marks out
+    /// Stops the pool and marks what is listed, unless it has stopped before. The caller passes on what is released, and carries the marks out
     /// ([`stop`](crate::schedule::admission::stop)).
     #[cold]
     pub(crate) fn begin_stop(&self, why: Why) -> Option<(Released, Marked)> {
@@ -177,7 +177,7 @@ impl Board {
         drop(unlisted);
     }
 
-    /// How many of the listed are not over, and cannot go on by themselves.
+    /// How many of the listed are not over, and cannot continue by themselves.
     pub(crate) fn standing(&self) -> usize {
         let state = self.lock();
         let stands = |name: &&Name| match name {

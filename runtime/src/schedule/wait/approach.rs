@@ -80,7 +80,7 @@ pub(crate) enum Near<'a> {
 pub(crate) enum Missed {
     /// The target is over.
     Over,
-    /// The pool that was asked for the target has let go of it: the waiter comes near again, and asks anew.
+    /// The pool that was asked for the target has released it: the waiter comes near again, and asks anew.
     Moved,
 }
 

@@ -46,7 +46,7 @@ impl Worker {
         Ok(coroutine)
     }
 
-    /// Makes sure that the next suspension finds a coroutine to go on with.
+    /// Makes sure that the next suspension finds a coroutine to continue with.
     pub(crate) fn reserve_coroutine(&self) -> Result<(), StackError> {
         // SAFETY: V1.
         let idle = unsafe { &*self.idle.get() };

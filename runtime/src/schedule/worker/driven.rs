@@ -35,7 +35,7 @@ use crate::stack::coroutine::Coroutine;
 pub(crate) struct Driver {
     /// What the next loop is to run.
     order: Cell<Option<Next>>,
-    /// Those that have submitted, and go on when that has ended or suspended. The last goes first.
+    /// Those that have submitted, and continue when that has ended or suspended. The last goes first.
     submitters: UnsafeCell<Vec<NonNull<Fiber>>>,
     /// The coroutine by which everybody leaves.
     door: Cell<*const Coroutine>,
@@ -182,7 +182,7 @@ impl Worker {
             && !self.shared().driven.as_ref().is_some_and(Driven::has_aside)
     }
 
-    /// About how much could go on.
+    /// About how much could continue.
     pub(crate) fn ready_now(&self) -> usize {
         self.ready().len() + self.driver().chance.as_ref().map_or(0, Chance::len)
     }

@@ -87,7 +87,7 @@ impl Worker {
         self.sub_left_unwinding(1);
     }
 
-    /// Blocks the thread until the fiber may go on, nothing else of this worker having begun. `Err`: something else is to run first.
+    /// Blocks the thread until the fiber may continue, nothing else of this worker having begun. `Err`: something else is to run first.
     fn block(&self, fiber: &Fiber) -> Result<(), ()> {
         let waits = &self.shared().unwind_waits;
         waits.begin_block();

@@ -16,7 +16,7 @@ use crate::shared::driven::Driven;
 
 /// How many entries are fired under one hold of a lock, so that those who arm and disarm are not kept waiting.
 pub(super) const BATCH: usize = 128;
-/// How many of its own a worker fires at a time: what it can have in its cache when it goes on with them.
+/// How many of its own a worker fires at a time: what it can have in its cache when it continues with them.
 pub(super) const OWN_BATCH: usize = 16;
 /// How long a worker has for what is due on it, before the timer thread does it instead.
 pub(super) const GRACE: Duration = Duration::from_micros(500);

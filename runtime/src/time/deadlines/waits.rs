@@ -216,7 +216,7 @@ pub(crate) unsafe fn keep(
 }
 
 /// Parks the context until the wait that `ticket` names is settled, at the latest at `at` on the clock of `deadlines`, and
-/// answers why it goes on. When it returns no timer knows of the wait. `driven` is the runtime's record of its drivers, if it
+/// answers why it continues. When it returns no timer knows of the wait. `driven` is the runtime's record of its drivers, if it
 /// has no threads.
 ///
 /// The one way to wait with a time-out, for requests and for foreign threads. To be inlined into the public method that

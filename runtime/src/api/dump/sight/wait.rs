@@ -15,7 +15,7 @@ use crate::shared::{OfRuntime, Shared};
 /// How often it is tried to hold a wait that somebody else holds, or has chosen.
 const TRIES: usize = 100;
 
-/// Holds the wait that goes on, if it has parked.
+/// Holds the wait that continues, if it has parked.
 pub(super) fn hold(context: &Context) -> Option<Held<'_>> {
     for _ in 0..TRIES {
         let ticket = context.ticket();

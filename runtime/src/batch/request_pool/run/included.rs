@@ -129,7 +129,7 @@ impl<'env, T> Run<'env, T> {
         admitted
     }
 
-    /// Whether no request that has a place can go on.
+    /// Whether no request that has a place can continue.
     fn is_stuck(&self, admission: &Admission, state: &RunState<'env, T>) -> bool {
         let members = state.active - state.to_take - state.waited.len();
         self.board.standing() >= members

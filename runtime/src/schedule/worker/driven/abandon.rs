@@ -1,7 +1,7 @@
 //! The thread that has a seat exits: what becomes of what stands on the seat.
 //!
 //! Thread-locals of the thread are destroyed, and a frame that was suspended inside `LocalKey::with` holds a reference to one. So no frame that
-//! had begun goes on, not even to unwind. When this is called, and how often, `foreign/exit.rs` says.
+//! had begun continues, not even to unwind. When this is called, and how often, `foreign/exit.rs` says.
 //!
 //! # What becomes of whom
 //!
@@ -41,10 +41,10 @@ use crate::state::word::{CANCELLED, COMPLETING};
 const NAMED: usize = 8;
 
 impl Worker {
-    /// The thread exits. On it, on the host's own fiber; not inside the driver, unless that never goes on.
+    /// The thread exits. On it, on the host's own fiber; not inside the driver, unless that never continues.
     pub(crate) fn abandon_seat(&self) {
         let driver = self.driver();
-        // The exit may come from a request that the thread drives: neither the driver nor that request goes on.
+        // The exit may come from a request that the thread drives: neither the driver nor that request continues.
         driver.driving.set(false);
         driver.submitters().clear();
         let _ = driver.take_order();

@@ -24,7 +24,7 @@ use crate::time::deadlines::pass_time;
 
 /// So often the one that has stood longest is taken.
 const FAIR: u64 = 32;
-/// So many yields more than there are who could go on, and time passes.
+/// So many yields more than there are who could continue, and time passes.
 const POLLS: usize = 100;
 
 #[derive(Clone, Copy)]
@@ -102,7 +102,7 @@ impl Chance {
         self.pool().push((candidate, self.draws.get()));
     }
 
-    /// A fiber may go on.
+    /// A fiber may continue.
     pub(super) fn put(&self, fiber: NonNull<Fiber>) {
         self.add(Candidate::Fiber(fiber));
     }

@@ -1,4 +1,4 @@
-//! When nothing on a thread's seats can go on: is there anybody who could end one of the waits there, and if not, which is
+//! When nothing on a thread's seats can continue: is there anybody who could end one of the waits there, and if not, which is
 //! answered as circular.
 //!
 //! Requests that wait for each other are told so as they close their cycle, or by a survey ([`crate::deadlock::cycle`]): who drives
