@@ -10,8 +10,8 @@ use crate::{Cancelled, no_suspend};
 
 /// As [`block_on`](crate::block_on()), with tokio's runtime entered while the future is polled and dropped.
 ///
-/// The runtime goes on in its own threads, so it is one with threads (`Builder::new_multi_thread`), or one that somebody drives. Between the
-/// polls it is not entered: other requests of the worker find nothing of it.
+/// The runtime goes on in its own threads, so it is one with threads (`Builder::new_multi_thread`), or one that another
+/// thread drives. Between the polls it is not entered: other requests of the worker find nothing of it.
 ///
 /// Suspends. A cancellation point: if the caller is cancelled before the future is ready, the future is dropped, with the runtime
 /// entered, and the answer is `Cancelled`.

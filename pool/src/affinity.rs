@@ -35,7 +35,7 @@ pub enum Affinity {
     Cores(Vec<usize>),
 }
 
-/// Something that did not go as asked; work continues without it.
+/// A warning: something was refused, and work continues without it.
 ///
 /// ```
 /// use forebear::pool::Warning;

@@ -36,7 +36,7 @@ use crate::{StartError, Supply, Worker, WorkerState};
 /// Threads that live on a supply of tasks.
 ///
 /// The runtime of `forebear` and [`ThreadPool`](crate::ThreadPool) are both this, with supplies of their own. Dropping
-/// it tells the workers to stop and does not wait for them.
+/// it stops the workers and does not wait for them.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -237,7 +237,7 @@ impl<S: Supply> Engine<S> {
         self.common.wait_for_all(limit)
     }
 
-    /// Tells the workers to stop and waits for them as [`join`](Engine::join) does.
+    /// Stops the workers and waits for them as [`join`](Engine::join) does.
     pub fn stop_and_join(&self) {
         self.supply.signals().stop();
         self.join();
@@ -385,7 +385,7 @@ impl Drop for AbortOnUnwind<'_> {
     }
 }
 
-/// Runs somebody else's code; a panic in it, reported by std's hook already, goes no further.
+/// Runs the user's code. A panic in it, which std's hook has reported already, is caught.
 pub(crate) fn contain(f: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
         discard(payload);

@@ -101,8 +101,8 @@ impl Options {
         self
     }
 
-    /// Called when something did not go as asked and work continues without it; otherwise such a warning is one line on
-    /// stderr. Each kind of warning comes at most once per engine.
+    /// Called for a warning: something was refused, and work continues without it. Otherwise such a warning is one line
+    /// on stderr. Each kind of warning comes at most once per engine.
     pub fn on_warning(mut self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Options {
         self.on_warning = Arc::new(hook);
         self

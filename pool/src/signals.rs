@@ -198,7 +198,7 @@ impl Signals {
         Counts(self.word.0.load(Relaxed)).searching()
     }
 
-    /// Tells all workers to stop, and wakes them. Idempotent.
+    /// Stops all workers, and wakes them for it. Idempotent.
     ///
     /// A worker stops when it has found nothing and its [`Supply::may_stop`](crate::Supply::may_stop) agrees.
     ///

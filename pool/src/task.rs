@@ -104,7 +104,8 @@ impl<K: Send + 'static, T: Task> Task for (K, T) {
 /// ```
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Tells one pool from another: the address of a counted nothing, which an affinity key keeps alive, so that it is never reused.
+/// Identifies a pool: the address of an empty counted allocation, which an affinity key keeps alive, so that the
+/// address is never reused.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolMark(Arc<u8>);
 

@@ -30,7 +30,7 @@ use crate::{Leftover, Queue, Signals, Stopped, Supply, Task, TaskPanic};
 /// that wake each other could keep all others waiting for ever.
 const SHARED_FIRST_ONE_IN: u32 = 16;
 
-/// Told of every task that panicked.
+/// Is called for every task that panicked.
 pub(crate) type PanicHook = Box<dyn Fn(TaskPanic<'_>) + Send + Sync>;
 /// Given what was queued when the pool was dropped; never an empty list.
 pub(crate) type LeftoverHook<I> = Box<dyn Fn(Leftover<I>) + Send + Sync>;
@@ -245,7 +245,7 @@ where
         }
     }
 
-    /// As `close`; and nobody will come for what is left: it goes to the hook.
+    /// As `close`, but no caller takes what is left: it goes to the hook.
     pub(crate) fn abandon(&self) {
         self.lock().phase = Phase::Abandoned;
         contain(|| {

@@ -338,8 +338,8 @@ impl<Q: Queue> ThreadPoolBuilder<Q> {
         self
     }
 
-    /// Called when something did not go as asked and work continues without it; otherwise such a warning is one line on
-    /// stderr.
+    /// Called for a warning: something was refused, and work continues without it. Otherwise such a warning is one line
+    /// on stderr.
     pub fn on_warning(mut self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
         self.options = self.options.on_warning(hook);
         self

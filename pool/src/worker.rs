@@ -88,7 +88,7 @@ impl<S: Supply> Worker<S> {
     /// Makes the calling thread worker `index` of `supply` without an engine: a thread that the caller owns and drives.
     /// Its searches are one look long.
     ///
-    /// No two threads may be the same worker at a time: the second would sleep where nobody wakes it.
+    /// No two threads may be the same worker at a time: the second could sleep for ever.
     ///
     /// # Panics
     ///

@@ -93,7 +93,7 @@ impl Barrier {
         Barrier { parties, standing: Guarded::new(standing) }
     }
 
-    /// A barrier for so many. At one for none, or for one, nobody waits.
+    /// A barrier for so many waiters. A wait at a barrier for zero or one returns at once.
     #[cfg(loom)]
     pub fn new(parties: usize) -> Barrier {
         let standing = Standing { queue: LockQueue::new(), arrived: Cell::new(0) };

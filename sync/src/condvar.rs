@@ -87,7 +87,7 @@ struct Waiters {
 struct Waiter<'a> {
     condvar: &'a Condvar,
     mutex: &'a RawLock,
-    /// It has released the mutex.
+    /// The waiter has released the mutex.
     left: Cell<bool>,
 }
 

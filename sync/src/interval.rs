@@ -113,7 +113,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 #[derive(Clone, Debug)]
 #[must_use = "a tick is received by a wait for it"]
 pub struct Interval {
-    /// When the next tick is; `None` is farther off than can be told.
+    /// When the next tick is due. `None`: later than an `Instant` can represent.
     at: Option<Instant>,
     period: Duration,
     missed: MissedTickBehavior,

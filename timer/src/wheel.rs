@@ -315,8 +315,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Tells the wheel what time it is, so that what is put in next for a near instant is put with what is near. It goes no further than to
-    /// what is to come out next, and never back.
+    /// Sets the wheel's time, so that an entry for a near instant is inserted among the near ones. It goes no further
+    /// than to what is to come out next, and never back.
     pub fn advance(&mut self, now: Instant) {
         let now = moment(self.origin, now);
         let to = self.first().map_or(now, |first| now.min(first));

@@ -106,8 +106,8 @@ impl AnyRequest {
         worker_of(self.header())
     }
 
-    /// The request that created this one; when that is over and nobody holds it, perhaps the nearest ancestor that is not.
-    /// `None` for a root.
+    /// The request that created this one. If that is over and there is no handle of it, perhaps the nearest ancestor
+    /// that is not over. `None` for a root.
     ///
     /// ```
     /// use forebear::{Request, spawn};

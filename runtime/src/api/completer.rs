@@ -87,8 +87,8 @@ impl<T: Send + 'static> Request<T> {
     /// A request that has no code, and the [`Completer`] that ends it, from any thread.
     ///
     /// The request is waited for, awaited, cancelled and dumped like any other, under this name. It is submitted from the beginning, a child of
-    /// the current request, and belongs to the current runtime. A [`cancel`](Request::cancel) ends it at once, if nobody wants it; the completer then
-    /// comes too late. Its callbacks run on the thread that completes it.
+    /// the current request, and belongs to the current runtime. A [`cancel`](Request::cancel) ends it at once, if there is no demand for it;
+    /// the completer then comes too late. Its callbacks run on the thread that completes it.
     ///
     /// A wait for it closes no cycle, since the runtime does not know which thread completes it. A dump shows a wait that never ends, by this name.
     ///

@@ -83,8 +83,8 @@ unsafe fn run<B: FnOnce() -> R, R>(branch: *const Branch<Header>) {
 /// Runs both closures, in parallel if another worker has nothing to do, and returns both values.
 ///
 /// Both always run. The first stays on this stack, so it need not be `Send`; either may wait, also for what the other
-/// does, and also on one worker. Costs a few nanoseconds if the second is not taken by anybody. In a foreign thread the
-/// second is offered to the runtime at once.
+/// does, and also on one worker. Costs a few nanoseconds if no worker takes the second. In a foreign thread the second
+/// is offered to the runtime at once.
 ///
 /// Adds no cancellation point of its own.
 ///

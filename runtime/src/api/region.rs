@@ -48,7 +48,7 @@ use crate::schedule::wait;
 ///
 /// [`TimedOut`](WaitError::TimedOut) if the limit came before `f` had returned, whatever it returned;
 /// [`Cancelled`](WaitError::Cancelled) if the *caller* was cancelled;
-/// [`TargetCancelled`](WaitError::TargetCancelled) if somebody else cancelled the region.
+/// [`TargetCancelled`](WaitError::TargetCancelled) if the region was cancelled by other code.
 ///
 /// # Panics
 ///

@@ -244,7 +244,7 @@ impl<T> Request<T> {
         unsafe { AnyRequest::linked(self.header) }
     }
 
-    /// Drops the value as soon as nobody else can reach it, and keeps an untyped handle.
+    /// Drops the value as soon as no other handle or request can reach it, and keeps an untyped handle.
     ///
     /// ```
     /// use forebear::Request;

@@ -151,8 +151,8 @@ impl Runtime {
     /// and the *number* of the requests that are private to it. So the call takes 10 ms at most, and some microseconds for each request
     /// that there is; a worker is kept from its work for a part of that. It blocks the thread, also in a request, and does not suspend.
     ///
-    /// What stands still meanwhile is in the dump. Not in it are requests that were not submitted, and those that a
-    /// [`RequestPool`](crate::RequestPool) holds back, unless somebody waits for them. Each request gets a
+    /// The dump has all that does not move meanwhile. It does not have requests that were not submitted, or those that
+    /// a [`RequestPool`](crate::RequestPool) holds back, unless there is a wait for them. Each request gets a
     /// [number](crate::Request::id) by this, which takes some 200 bytes until it has ended.
     ///
     /// ```

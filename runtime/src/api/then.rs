@@ -29,7 +29,7 @@ impl<T: Send + Sync + 'static> Request<T> {
     /// waited for; that submits this one too.
     ///
     /// * If this one fails, or is cancelled by others, it fails with the [`WaitError`], and `f` is not called.
-    /// * Urgency goes from it to this one; a deadline does not. One that expires ends unstarted, and this one goes on if anybody else wants it.
+    /// * Urgency goes from it to this one; a deadline does not. One that expires ends unstarted, and this one continues if there is other demand for it.
     /// * It holds a handle of this one until `f` has returned, so a [`take`](Request::take) of this one answers [`Shared`](WaitError::Shared) until then.
     /// * Across runtimes nothing is declared: it starts, and waits on a stack of its own.
     ///

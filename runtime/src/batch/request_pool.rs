@@ -499,7 +499,7 @@ impl Canceller {
     /// [`TargetCancelled`](WaitError::TargetCancelled) with this reason. Nothing if the pool has stopped before, or if
     /// all members are over and their results have been handed on.
     ///
-    /// Does not wait for the members to end, and does not suspend. May be called by anybody: by a member, by the
+    /// Does not wait for the members to end, and does not suspend. May be called from anywhere: by a member, by the
     /// receiver of the results, before the wait and after it. What had not started is ended, its captures dropped, here
     /// and now.
     pub fn cancel(&self) {

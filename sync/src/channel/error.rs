@@ -72,7 +72,7 @@ pub enum SendTimeoutError<T> {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TrySendError<T> {
-    /// There is no room; of a channel of capacity 0: nobody is waiting for an item.
+    /// There is no room. In a channel of capacity 0: no receiver waits for an item.
     Full(T),
     /// There is no receiver any more.
     Disconnected(T),

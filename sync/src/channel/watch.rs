@@ -76,7 +76,7 @@ struct WatchState<T> {
     /// How many values there have been before this one.
     version: u64,
     waiting: LockQueue,
-    /// Nobody sends any more.
+    /// All senders are dropped.
     is_over: bool,
 }
 

@@ -111,7 +111,7 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
         RwLockWriteGuard { lock, _stays: PhantomData }
     }
 
-    /// From writing to reading: nobody else writes in between, and others may read from now on. Never waits.
+    /// From writing to reading. No other writer gets the lock in between, and others may read from now on. Never waits.
     ///
     /// ```
     /// use forebear::sync::{RwLock, RwLockWriteGuard};

@@ -22,7 +22,7 @@ use forebear_context::error::Failure;
 pub enum TimerError {
     /// No client was given, and none is configured for the process.
     NotConfigured,
-    /// The server that the client talks to is gone, or was never there. Told at once: nobody waits for one.
+    /// The server of the client is gone, or was never there. Returned at once: no call waits for a server.
     ServerGone,
     /// The request does not fit into one message to the server.
     #[non_exhaustive]
@@ -38,7 +38,7 @@ pub enum TimerError {
     SignalUnsupported,
     /// What the client or the queue stands on has failed.
     Io(io::Error),
-    /// Somebody's part of a server has panicked: its queue, its table, or its reaper.
+    /// A part of a server has panicked: its queue, its table, or its reaper.
     Panicked(Failure),
     /// The server was asked to stop, and did not finish its round in time. It stops when that round ends.
     StillRunning,

@@ -35,7 +35,7 @@ pub enum TimerEvent<'a, W> {
     Started,
     /// It has ended: the last event.
     Stopped,
-    /// A timer was found to have expired. Told once for each, before anybody is reaped for it.
+    /// A timer was found to have expired. Reported once for each, before a worker is reaped for it.
     #[non_exhaustive]
     Expired {
         /// The worker that has it.
@@ -91,7 +91,7 @@ pub enum TimerEvent<'a, W> {
         /// The panic.
         failure: &'a Failure,
     },
-    /// A worker has ended with timers that it had not released. They are dropped, and nobody is reaped.
+    /// A worker has ended with timers that it had not released. They are dropped, and no worker is reaped.
     #[non_exhaustive]
     Orphaned {
         /// The worker that has ended.

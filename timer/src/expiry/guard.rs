@@ -46,7 +46,7 @@ pub fn expires(after: Duration) -> Result<TimerGuard<'static>, TimerError> {
 ///
 /// # Errors
 ///
-/// As for [`expires`]; `work` is not called then. The release is tried, and what comes of it is not told.
+/// As for [`expires`]; `work` is not called then. The release is tried, and its result is not reported.
 ///
 /// ```
 /// use forebear::timer::{channel, configure, unconfigure, within};
@@ -214,7 +214,7 @@ impl TimerGuard<'_> {
     ///
     /// # Errors
     ///
-    /// What the client answers: if the server is gone, nobody is reaped any more.
+    /// What the client answers. If the server is gone, no worker is reaped any more.
     pub fn release(mut self) -> Result<(), TimerError> {
         self.released = true;
         self.client().release(&self.scope)

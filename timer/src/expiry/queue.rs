@@ -7,7 +7,8 @@ use super::{Timer, TimerError, TimerRequest};
 
 /// Where a server finds what its clients have said.
 ///
-/// The loop owns it, and drops it when it stops: a queue whose clients are to learn that their server is gone tells them then.
+/// The loop owns it, and drops it when it stops. A queue that reports the end of its server to its clients does so
+/// then.
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,7 +44,7 @@ pub trait RequestQueue<W>: Send + 'static {
     ///
     /// # Errors
     ///
-    /// The queue cannot be read. The server tells its hooks, and tries again after a pause.
+    /// The queue cannot be read. The server calls its hooks, and tries again after a pause.
     fn get(&mut self, n: usize, timeout: Duration) -> Result<Vec<TimerRequest<W>>, TimerError>;
 
     /// How many requests can be had without waiting: all that were sent before the call, if the queue can see that. It gets smaller by
@@ -59,7 +60,8 @@ pub trait RequestQueue<W>: Send + 'static {
         None
     }
 
-    /// The server has dropped these timers of `worker` by itself: it has reaped or spared the worker, or they only log. Nobody has released them.
+    /// The server has dropped these timers of `worker` by itself: it has reaped or spared the worker, or they only log.
+    /// They were not released.
     ///
     /// For a queue that bounds how many timers a worker has: with this and the requests that it hands out it knows how many the server keeps. It is
     /// called between two turns' looks into the queue, and not for a worker that the queue itself said [leaves](super::Demand::Leave). By default it does nothing.

@@ -28,8 +28,8 @@ pub enum LocalEvent<'a> {
         /// Who.
         worker: &'a LocalWorker,
     },
-    /// A process has closed its last connection, but has not ended. Timers that it has continue. Told of one that ends too, if its end is
-    /// seen a moment later.
+    /// A process has closed its last connection, but has not ended. Timers that it has continue. Reported also of one
+    /// that ends, if its end is seen a moment later.
     #[non_exhaustive]
     Closed {
         /// Who.
@@ -43,8 +43,9 @@ pub enum LocalEvent<'a> {
         /// How long after the last signal that was to end it; `None` if none was sent.
         after: Option<Duration>,
     },
-    /// A process was sent a signal that was to end it, and lives longer than the server's patience. Told once for each signal. After SIGKILL this means that the
-    /// kernel cannot end it: it waits inside for a device or a file system. Nobody waits for it. If it ends after all, there is an event for that, too.
+    /// A process was sent a signal that was to end it, and lives longer than the server's patience. Reported once for
+    /// each signal. After SIGKILL this means that the kernel cannot end it: it waits in the kernel for a device or a
+    /// file system. The server does not wait for it. If it ends after all, there is an event for that, too.
     #[non_exhaustive]
     Survives {
         /// Who.
@@ -61,7 +62,7 @@ pub enum LocalEvent<'a> {
         pid: Option<u32>,
         /// Why.
         why: Refusal,
-        /// How many refusals before this one were not told, since there were too many in a second.
+        /// How many refusals before this one were not reported, since there were too many in a second.
         suppressed: u64,
     },
     /// No connection can be taken for now: descriptors or memory have run out. Those there are continue.

@@ -57,7 +57,7 @@ impl LocalTimerServer {
     ///
     /// Beside it stands a lock file, `PATH.lock`, for as long as the server has the path. So of several servers that want one path at once, one gets it.
     ///
-    /// Only this user can connect. That nobody else can rename what is in the directory is up to you: `/tmp` itself is not the place.
+    /// Only this user can connect. Choose a directory in which no other user can rename files: not `/tmp` itself.
     ///
     /// # Errors
     ///
@@ -229,7 +229,8 @@ impl LocalTimerHandle {
         command.env(ENVIRONMENT, &self.path)
     }
 
-    /// Stops it. Its clients learn that it is gone, and nobody is killed any more. It waits for a reaper or a hook that is being called, for a minute at most.
+    /// Stops it. Its clients learn that it is gone, and no process is killed any more. It waits for a reaper or a hook
+    /// that is being called, for a minute at most.
     ///
     /// # Errors
     ///

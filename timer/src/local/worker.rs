@@ -24,8 +24,8 @@ use crate::expiry::TimerError;
 
 /// A process that has timers at a [`LocalTimerServer`](super::LocalTimerServer).
 ///
-/// It goes on to mean that process when it has ended and the system has given its number to another: what is sent to it then is sent to
-/// nobody. Clones are equal; so it serves as a key.
+/// It still means that process when that has ended and the system has given its id to another: a signal to it then
+/// reaches no process. Clones are equal; so it serves as a key.
 ///
 /// ```
 /// use forebear::timer::local::{LocalWorker, Signalled};
@@ -84,7 +84,7 @@ pub(crate) struct Ending {
 pub enum Signalled {
     /// It was sent.
     Sent,
-    /// The process has ended before, and nothing was sent to anybody.
+    /// The process had ended before, and no signal was sent.
     Ended,
 }
 
@@ -113,7 +113,7 @@ impl LocalWorker {
         self.0.pid.as_raw_nonzero().get()
     }
 
-    /// Whether it has ended, be it that nobody has waited for its status yet.
+    /// Whether it has ended, also if its status was not read yet.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let mut wait = PollFd::new(&self.0.pidfd, PollFlags::IN);

@@ -29,9 +29,10 @@ use crate::shared::worker::OnRecord;
 use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
 use crate::state::word::{self, HANDLE, SPAWNED};
 
-/// Makes a request and submits it: faster than the two steps, since nobody else has it yet. The handle may be dropped.
+/// Makes a request and submits it. Faster than the two steps, since no other thread has it yet. The handle may be
+/// dropped.
 ///
-/// Inside a request, what was spawned stays private to the worker until somebody is hungry.
+/// Inside a request, what was spawned stays private to the worker until another worker has no work.
 ///
 /// ```
 /// use forebear::spawn;
@@ -56,8 +57,8 @@ pub fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Reque
 
 /// As [`spawn`], for a callable that may return an error.
 ///
-/// The error lives as long as anybody can ask for it, descendants included. One that holds a handle of its own request or of a
-/// descendant keeps both for ever, as a cycle of `Arc`s would.
+/// The error lives as long as a handle, a waiter or a descendant can ask for it. One that holds a handle of its own
+/// request or of a descendant keeps both for ever, as a cycle of `Arc`s would.
 ///
 /// ```
 /// use forebear::try_spawn;

@@ -96,7 +96,7 @@ pub(super) fn replace(builder: RuntimeBuilder) -> Result<Runtime, BuildError> {
     Ok(runtime)
 }
 
-/// With debug assertions the end of the process tells what it leaves undone.
+/// With debug assertions, the end of the process reports unfinished work.
 fn report_at_exit() {
     static REGISTERED: Once = Once::new();
     if cfg!(debug_assertions) {

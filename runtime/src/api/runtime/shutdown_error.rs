@@ -79,7 +79,7 @@ pub enum ShutdownError {
     /// It was called inside a request of that very runtime, or on the thread of one of its workers, in the destructor of a thread-local. It would have
     /// had to wait for itself. Nothing was done.
     Inside,
-    /// The grace is over, and these have not ended. They were aborted, and continue until they look.
+    /// The grace is over, and these have not ended. They were aborted, and continue until they check for it.
     #[non_exhaustive]
     Laggards {
         /// Those that have started and not ended.

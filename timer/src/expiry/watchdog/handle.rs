@@ -83,7 +83,7 @@ impl WatchdogHandle {
 }
 
 impl WatchdogHandle {
-    /// Stops the server: no turn begins any more, and one that goes on is waited for, for at most its
+    /// Stops the server. No turn begins any more; the call waits for a turn that has begun, for at most its
     /// [`max_interval`](Watchdog::max_interval). Its clients learn that it is gone. To stop it again is nothing.
     ///
     /// Called on the server's own thread, by a hook or a reaper, it only asks.
