@@ -1,4 +1,4 @@
-//! Who will look what lies in the stock: `TrimWatch`, as it ships.
+//! Which worker will check the free memory in the stock: `TrimWatch`, as it ships.
 //!
 //! Transcribed: the few lines of `runtime/src/record/arena/stock.rs` and `schedule/worker/quiet.rs` that use it. What lies there is a plain count that orders
 //! nothing, as there; a worker that looks takes all of it. A sleep with a limit ends some time, so nothing is lost by one that watches.
@@ -29,7 +29,7 @@ impl Stock {
 
     /// A worker has nothing to do. Whether it sleeps with a limit then, since it has looked.
     fn goes_to_sleep(&self) -> bool {
-        let looks = self.something() || self.watch.ends(|| self.something());
+        let looks = self.something() || self.watch.end(|| self.something());
         if looks {
             self.watch.begin();
             self.lying.swap(0, Relaxed);
@@ -45,7 +45,7 @@ impl Stock {
     /// Whether somebody is to be woken.
     fn give(&self) -> bool {
         self.lying.fetch_add(1, Relaxed);
-        self.something() && self.watch.wants_one()
+        self.something() && self.watch.needs_worker()
     }
 }
 

@@ -266,7 +266,7 @@ impl<N: Nodes> Drop for Edges<N> {
     }
 }
 
-/// By what a dependent is named that has no other name.
+/// The type after which a dependent is named if it has no name of its own.
 pub(crate) trait Named {
     fn type_name() -> &'static str;
 }
@@ -280,7 +280,7 @@ impl<F> Named for Closure<F> {
     }
 }
 
-/// What the callable that comes after the edges is named by.
+/// The callable behind the edges, named after its own type.
 pub(crate) struct Typed<C, T>(PhantomData<fn(C, T)>);
 
 impl<C: Callable<T>, T> Named for Typed<C, T> {

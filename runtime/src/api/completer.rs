@@ -1,8 +1,9 @@
 //! [`Completer`]: the other end of a request that has no code of its own.
 //!
-//! Such a request is *held back* from the beginning, as what a pool has not admitted, but by no pool: nobody claims it but its completer, and
-//! a canceller. The completer has the link that a queue entry would have. To complete is to claim, put the value in place, and go terminal;
-//! the claim decides between the completer and a cancel, in one exchange.
+//! Such a request is *held back* from its birth, like a pool's member that is not admitted, but by no pool. Only its
+//! completer and a canceller may claim it. The completer has the link that a queue entry would have. To complete, it
+//! claims the request, writes the value, and makes the word terminal. The claim is one exchange, which decides between
+//! the completer and a cancel.
 //!
 //! # States
 //!
@@ -13,8 +14,8 @@
 //!
 //! # Invariants
 //!
-//! * **CO1** A completer has a link of its request, which becomes the runner's when it claims, and is released if it comes too late.
-//! * **CO2** What a completer is of has a `T` for its value, and a callable that is never run.
+//! * **CO1** A completer has a link of its request, which becomes the runner's when it claims, and which it releases if a canceller was first.
+//! * **CO2** The request of a `Completer<T>` has a value of type `T`, and a callable that is never run.
 
 use std::borrow::Cow;
 use std::fmt;

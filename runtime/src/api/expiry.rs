@@ -43,9 +43,9 @@ use crate::shared::{OfRuntime, Shared};
 /// while every worker thread is stuck in a computation. A wait of the request ends at once, and a computation learns of it by
 /// [`is_cancelled`](crate::is_cancelled). A request that neither waits nor asks is not ended by this: for that there are processes.
 ///
-/// It is an abort like any other: it spreads to what the request has made, a [`shield`](fn@crate::shield) holds it back, and the
-/// first of several reasons stays. Of several timers of one request the first that expires ends it; the others go with it. One
-/// that is not released, since its guard was forgotten, goes with its request.
+/// It is an abort like any other. It spreads to the request's children, a [`shield`](fn@crate::shield) holds it back,
+/// and the first of several reasons stays. The first timer of a request that expires ends the request, and drops its
+/// other timers. A timer whose guard was forgotten is dropped when its request ends.
 ///
 /// Clones are the same client. It does not take signals.
 ///

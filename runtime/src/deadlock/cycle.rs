@@ -389,7 +389,7 @@ fn note(fiber: &Fiber, kept: &mut ReadableStacks<'_>) {
         if shared.driven.is_none() && !shared.ending.is_shut() {
             leave_word(shared);
             // In this order: the worker that goes last looks for what was left before.
-            left |= !shared.ending.have_gone();
+            left |= !shared.ending.all_workers_left();
         }
     });
     if !left {

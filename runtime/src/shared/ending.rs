@@ -191,27 +191,27 @@ impl Ending {
     }
 
     /// Which workers have left their loops.
-    pub(crate) fn gone(&self) -> Vec<bool> {
+    pub(crate) fn workers_left(&self) -> Vec<bool> {
         self.lock().gone.clone()
     }
 
     /// Whether all workers have left their loops.
-    pub(crate) fn have_gone(&self) -> bool {
+    pub(crate) fn all_workers_left(&self) -> bool {
         self.lock().gone.iter().all(|gone| *gone)
     }
 
     /// Which workers' threads have exited.
-    pub(crate) fn exited(&self) -> Vec<bool> {
+    pub(crate) fn workers_exited(&self) -> Vec<bool> {
         self.lock().exited.clone()
     }
 
-    /// Which workers have left their loops, and their threads have not exited.
-    pub(crate) fn exiting(&self) -> Vec<usize> {
+    /// The workers that have left their loops and whose threads have not exited.
+    pub(crate) fn workers_exiting(&self) -> Vec<usize> {
         let state = self.lock();
         (0..state.gone.len()).filter(|&index| state.gone[index] && !state.exited[index]).collect()
     }
 
-    /// Blocks the thread until all workers' threads have exited, for so long at most. Whether they have.
+    /// Blocks the thread until all workers' threads have exited, for `limit` at most. Answers whether they have.
     pub(crate) fn exits_within(&self, limit: Duration) -> bool {
         let end = time::now() + limit;
         let mut state = self.lock();
@@ -225,7 +225,7 @@ impl Ending {
         }
     }
 
-    /// Leaves word that `context` waits for quiet. False: it is quiet already.
+    /// Registers `context` as a waiter for quiet. False: it is quiet already.
     ///
     /// # Safety
     ///

@@ -229,7 +229,7 @@ impl Ready {
         let later = match &mut self.first {
             Some(first) if goes_before(first) => mem::replace(first, entry),
             Some(_) => entry,
-            // A parent that waits for its many children one by one comes back each time before those that are left.
+            // A parent that waits for its children one by one is ready again each time before the children that are left.
             None if self.soon.front().is_none_or(goes_before)
                 && self.heads.peek().is_none_or(|head| goes_before(&head.0)) =>
             {
@@ -241,6 +241,7 @@ impl Ready {
         self.push_to_runs(later);
     }
 
+    /// Appends an entry to the last run if it is in order there, else begins a run with it.
     fn push_to_runs(&mut self, entry: ReadyEntry) {
         entry.link().set(ptr::null());
         let before = self.last.replace(entry);
@@ -256,7 +257,7 @@ impl Ready {
         }
     }
 
-    /// A fiber yields: it is due when what is ready now has gone first, and one unstarted request if there are any.
+    /// A fiber yields. It is due after all that is ready now, and after one request that is `unstarted` if there is any.
     #[inline(always)]
     pub(crate) fn push_yielded(&mut self, fiber: NonNull<Fiber>, unstarted: bool) {
         self.yielded.push(fiber, self.woken, unstarted);

@@ -53,7 +53,7 @@ impl Attention {
     /// Raises `bits`. What they stand for was made visible before. Answers whether any was down.
     #[inline]
     pub fn raise(&self, bits: u32) -> bool {
-        // A flag that is up needs no second store: thieves look often.
+        // A bit that is up needs no second store: thieves call this often.
         if self.0.load(Ordering::Relaxed) & bits == bits {
             return false;
         }

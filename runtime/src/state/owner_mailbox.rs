@@ -143,7 +143,7 @@ impl<N> OwnerMailbox<N> {
         mem::replace(&mut self.lock().runs, context)
     }
 
-    /// Has the owner look at everything, as soon as it looks at all; nudges it if it is a foreign thread that runs a request.
+    /// Raises the flag without a message, so that the owner reads everything at its next check. Nudges an owner that is a foreign thread and runs a request.
     pub fn stir(&self) {
         let contents = self.lock();
         self.any.store(true, Ordering::Relaxed);
@@ -153,8 +153,8 @@ impl<N> OwnerMailbox<N> {
         }
     }
 
-    /// Calls `with` with the context of the foreign thread that runs a request here, if one does. It does not stop running
-    /// requests here before `with` has returned.
+    /// Calls `with` with the context of the foreign thread that runs a request here, if one does. That thread does not stop
+    /// running requests here before `with` has returned.
     pub fn with_running(&self, with: impl FnOnce(NonNull<Context>)) {
         let contents = self.lock();
         if let Some(context) = contents.runs {
@@ -162,7 +162,8 @@ impl<N> OwnerMailbox<N> {
         }
     }
 
-    /// It has done: from now on a message nudges whom it did before. False: there are messages to read first.
+    /// The foreign thread has run its request. From now on a message nudges `before`, the context that it nudged before that run. False: there are
+    /// messages to read first.
     ///
     /// # Safety
     ///

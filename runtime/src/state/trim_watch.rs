@@ -25,15 +25,15 @@ impl Default for TrimWatch {
 }
 
 impl TrimWatch {
-    /// A worker looks, and will look again.
+    /// A worker checks the stock, and will check again.
     pub fn begin(&self) {
-        // An exchange, not a store: who gave before, and counted on another one, may have to count on this one.
+        // An exchange, not a store: a thread that added memory before, and relied on another worker, may have to rely on this one.
         self.0.swap(true, Ordering::AcqRel);
     }
 
-    /// A worker has found nothing, and is about to sleep for good. Whether it is to look after all: `something` is there.
+    /// A worker has found nothing, and is about to sleep without a limit. Answers whether it must check after all: there is `something`.
     #[inline]
-    pub fn ends(&self, something: impl FnOnce() -> bool) -> bool {
+    pub fn end(&self, something: impl FnOnce() -> bool) -> bool {
         self.0.load(Ordering::Relaxed) && self.leave(something)
     }
 
@@ -44,9 +44,9 @@ impl TrimWatch {
         mutant!("watch_ends_without_a_look", false, something())
     }
 
-    /// Something has been given. Whether a worker is to be woken for it.
+    /// Memory was added. Answers whether the caller must wake a worker for it.
     #[must_use]
-    pub fn wants_one(&self) -> bool {
+    pub fn needs_worker(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn ask_all(shared: &Arc<Shared>) -> Vec<Option<WorkerAnswer>> {
     let workers = shared.workers();
     let inquiry = Inquiry::<DumpAnswer>::new(workers.len());
     let own = own_worker(shared);
-    let gone = shared.ending.gone();
+    let gone = shared.ending.workers_left();
     for worker in workers {
         let is_own = own.is_some_and(|own| std::ptr::eq(own, worker));
         let has_nobody = match &shared.driven {

@@ -330,7 +330,7 @@ impl RuntimeHandle {
     fn close_what_is_over(&self) {
         let Some(engine) = &self.engine else { return };
         self.shared.ending.close_once(|| {
-            let exited = self.shared.ending.exited();
+            let exited = self.shared.ending.workers_exited();
             engine.join_some(|worker| exited[worker]);
             // The timer stays: laggards may wait for a time, and so may who calls again.
             self.shared.slab.trim_all();

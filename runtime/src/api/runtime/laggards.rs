@@ -51,13 +51,13 @@ pub(super) fn exiting(shared: &Shared) -> Vec<Laggard> {
         worker: Some(worker),
         waits_for: None,
     };
-    shared.ending.exiting().into_iter().map(into_laggard).collect()
+    shared.ending.workers_exiting().into_iter().map(into_laggard).collect()
 }
 
 /// What no look at the stacks sees: workers and threads that run code of the user's outside of any request, and do not wait in it. To be asked when
 /// nothing else is found and yet somebody has not left. `states` are those of the workers.
 pub(super) fn unseen(shared: &Shared, states: &[WorkerState]) -> Vec<Laggard> {
-    let gone = shared.ending.gone();
+    let gone = shared.ending.workers_left();
     let is_busy = |worker: &usize| {
         !gone[*worker] && matches!(states[*worker], WorkerState::Running | WorkerState::Searching)
     };

@@ -104,8 +104,8 @@ pub(crate) unsafe fn end_child(here: &Arena, header: NonNull<Header>) {
     }
 }
 
-/// The same for the common case: the parent is not over, the header is in no list, has no side block, and its cell is from a free list. Then nothing is
-/// called for which the caller would have to save registers. False: it is another case, and nothing was done.
+/// The same for the common case: the parent is not over, the header is in no list, has no side block, and its cell is from a free list. It calls
+/// nothing, so the caller need not save registers. False: it is another case, and nothing was done.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! AddressSanitizer's view of free cells: they belong to nobody.
+//! Poisons free cells for AddressSanitizer, which then reports each access to one.
 //!
 //! Cells of the free lists never return to the allocator one by one. So without poison a use of a header after its end
 //! would find valid memory, and no tool would report it. A reader may read a header that ends meanwhile

@@ -207,7 +207,7 @@ impl Stock {
     /// Whether there are cells for a look. Called by a worker, which sleeps without a limit if there are none.
     #[inline]
     pub(crate) fn is_to_be_inspected(&self) -> bool {
-        self.has_unsorted() || self.watch.ends(|| self.has_unsorted())
+        self.has_unsorted() || self.watch.end(|| self.has_unsorted())
     }
 
     fn has_unsorted(&self) -> bool {
@@ -216,7 +216,7 @@ impl Stock {
 
     /// Whether to wake a worker, since there are cells and no worker would look. Called by the thread that has given them.
     pub(super) fn wants_a_watcher(&self) -> bool {
-        self.has_unsorted() && self.watch.wants_one()
+        self.has_unsorted() && self.watch.needs_worker()
     }
 
     /// Marks the batches, or gathers some of those that have been here since the last look. Returns after how long the worker should call

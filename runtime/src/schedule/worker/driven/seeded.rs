@@ -1,15 +1,15 @@
-//! The choice of the seeded mode: drawn by a generator that the seed begins, from all that could go on or begin.
+//! The choice of the seeded mode: a generator that begins with the seed draws from all fibers and requests that could continue or start.
 //!
 //! The order of requests is not kept here: any order that a busy machine might produce is allowed, so that a program
 //! that depends on one fails. The promises that do not depend on speed are kept. What is drawn:
 //!
-//! * who goes on next, at every wait, yield and end: one of the ready fibers, or of the requests that nobody has begun;
-//! * whether a submit lets others go first, once in four;
-//! * whether a wait queues its target instead of running it on the spot, once in three;
-//! * whether the next fork shows the arms and children that its fiber keeps to itself, once in two.
+//! * at every wait, yield and end: which of the ready fibers and unstarted requests runs next;
+//! * at a submit, one time in four: others run first;
+//! * at a wait, one time in three: the target is queued, and not run inline;
+//! * at a fork, one time in two: the arms and children that are private to its fiber are published.
 //!
-//! Nobody is passed over for ever: every so often the one that has stood longest is taken. Those that poll by yielding
-//! might keep the virtual clock from moving; so when all that has happened for a while are yields, time passes.
+//! No fiber or request is passed over for ever: now and then the one that has waited longest is taken. Requests that poll by yielding
+//! might stop the virtual clock. So if nothing but yields has happened for a while, time passes.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};
