@@ -33,19 +33,19 @@ type Value = Arc<dyn Any + Send + Sync>;
 pub(crate) struct Cache {
     store: Arc<dyn ObjectStore>,
     limit: u64,
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
 }
 
 #[derive(Default)]
-struct State {
-    entries: HashMap<Key, Entry>,
+struct CacheState {
+    entries: HashMap<Key, CacheEntry>,
     /// The sum of what is present.
     used: u64,
     /// Rises with each use.
     clock: u64,
 }
 
-enum Entry {
+enum CacheEntry {
     /// Set when the loader has ended.
     Loading(Arc<Event>),
     Present {
@@ -65,7 +65,7 @@ struct Loading<'a> {
 impl Drop for Loading<'_> {
     fn drop(&mut self) {
         let mut state = self.cache.lock();
-        if matches!(state.entries.get(&self.key), Some(Entry::Loading(_))) {
+        if matches!(state.entries.get(&self.key), Some(CacheEntry::Loading(_))) {
             state.entries.remove(&self.key);
         }
         drop(state);
@@ -83,7 +83,7 @@ impl Cache {
     }
 
     /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -99,14 +99,14 @@ impl Cache {
                 let mut state = self.lock();
                 let now = state.tick();
                 match state.entries.get_mut(&key) {
-                    Some(Entry::Present { value, used_at, .. }) => {
+                    Some(CacheEntry::Present { value, used_at, .. }) => {
                         *used_at = now;
                         break value.clone();
                     }
-                    Some(Entry::Loading(over)) => Err(over.clone()),
+                    Some(CacheEntry::Loading(over)) => Err(over.clone()),
                     None => {
                         let over = Arc::new(Event::new());
-                        state.entries.insert(key, Entry::Loading(over.clone()));
+                        state.entries.insert(key, CacheEntry::Loading(over.clone()));
                         Ok(over)
                     }
                 }
@@ -140,14 +140,14 @@ impl Cache {
         let mut state = self.lock();
         let used_at = state.tick();
         state.used += bytes;
-        state.entries.insert(key, Entry::Present { value, bytes, used_at });
+        state.entries.insert(key, CacheEntry::Present { value, bytes, used_at });
         while state.used > self.limit {
             let oldest = state.entries.iter().filter_map(|(key, entry)| match entry {
-                Entry::Present { used_at, .. } => Some((*used_at, *key)),
-                Entry::Loading(_) => None,
+                CacheEntry::Present { used_at, .. } => Some((*used_at, *key)),
+                CacheEntry::Loading(_) => None,
             });
             let Some((_, oldest)) = oldest.min_by_key(|(used_at, _)| *used_at) else { break };
-            if let Some(Entry::Present { value, bytes, .. }) = state.entries.remove(&oldest) {
+            if let Some(CacheEntry::Present { value, bytes, .. }) = state.entries.remove(&oldest) {
                 state.used -= bytes;
                 evicted.push(value);
             }
@@ -156,7 +156,7 @@ impl Cache {
     }
 }
 
-impl State {
+impl CacheState {
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock

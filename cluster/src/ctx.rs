@@ -9,7 +9,7 @@ use forebear::Error;
 use crate::engine::{Report, TaskId, WorkerId};
 use crate::error::Kinded;
 use crate::task::PerWorker;
-use crate::worker::Inner;
+use crate::worker::NodeInner;
 
 /// What a running task knows about itself: the first argument of each task, and of each function that makes a resource.
 ///
@@ -32,7 +32,7 @@ use crate::worker::Inner;
 /// # Ok::<(), ClusterError>(())
 /// ```
 pub struct TaskCtx {
-    pub(crate) node: Arc<Inner>,
+    pub(crate) node: Arc<NodeInner>,
     pub(crate) task: Option<TaskId>,
     pub(crate) attempt: u32,
 }

@@ -46,11 +46,11 @@ pub(crate) trait Port: Send + Sync {
 
 pub(crate) struct Dispatcher {
     events: EventSink,
-    state: Mutex<State>,
+    state: Mutex<DispatchState>,
 }
 
 #[derive(Default)]
-struct State {
+struct DispatchState {
     queue: VecDeque<Queued>,
     workers: BTreeMap<WorkerId, Worker>,
     /// One entry for each free slot of a worker that is ready, the longest free first. Those of workers that are not ready any more are passed over.
@@ -181,16 +181,16 @@ enum Message {
 
 impl Dispatcher {
     pub(crate) fn new(events: EventSink) -> Dispatcher {
-        Dispatcher { events, state: Mutex::new(State::default()) }
+        Dispatcher { events, state: Mutex::new(DispatchState::default()) }
     }
 
     /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DispatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, sends what there is to send, and then hands out what can be handed out.
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut DispatchState)) {
         let mut state = self.lock();
         change(&mut state);
         state.tell_drained();
@@ -369,7 +369,7 @@ impl Dispatcher {
     }
 }
 
-impl State {
+impl DispatchState {
     fn reported(&mut self, id: &WorkerId, report: Report) {
         match report {
             Report::Ready => {

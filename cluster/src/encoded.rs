@@ -9,24 +9,25 @@ const SMALL: usize = 128;
 
 /// A value in postcard. A small one takes one piece of memory.
 pub(crate) fn encoded<T: Serialize>(value: &T) -> Result<Arc<[u8]>, postcard::Error> {
-    postcard::to_extend(value, Bytes { small: [0; SMALL], length: 0, large: Vec::new() }).map(Bytes::into_arc)
+    postcard::to_extend(value, SharedBytes { small: [0; SMALL], length: 0, large: Vec::new() })
+        .map(SharedBytes::into_arc)
 }
 
 /// Bytes, on the stack as long as they are few.
-struct Bytes {
+struct SharedBytes {
     small: [u8; SMALL],
     length: usize,
     /// All of them, if they are more.
     large: Vec<u8>,
 }
 
-impl Bytes {
+impl SharedBytes {
     fn into_arc(self) -> Arc<[u8]> {
         if self.large.is_empty() { Arc::from(&self.small[..self.length]) } else { Arc::from(self.large) }
     }
 }
 
-impl Extend<u8> for Bytes {
+impl Extend<u8> for SharedBytes {
     fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
         let mut bytes = bytes.into_iter();
         if self.large.is_empty() {

@@ -59,17 +59,17 @@ pub struct InProcess {
 /// # Ok::<(), ClusterError>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct InProcessControl(Arc<Mutex<Control>>);
+pub struct InProcessControl(Arc<Mutex<InProcessState>>);
 
 #[derive(Default)]
-struct Control {
-    running: Option<Cluster>,
+struct InProcessState {
+    running: Option<InProcessCluster>,
     /// The incarnation of each name, and its number.
     names: BTreeMap<String, (u64, usize)>,
 }
 
 #[derive(Clone)]
-struct Cluster {
+struct InProcessCluster {
     dispatcher: Weak<Dispatcher>,
     tasks: Tasks,
     runtime: Runtime,
@@ -138,7 +138,7 @@ impl InProcess {
 }
 
 impl InProcessControl {
-    fn lock(&self) -> MutexGuard<'_, Control> {
+    fn lock(&self) -> MutexGuard<'_, InProcessState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -210,7 +210,7 @@ impl Engine for InProcess {
     fn start(self: Box<Self>, job: Job) -> Result<Box<dyn Link>, ClusterError> {
         let dispatcher = Arc::new(Dispatcher::new(job.events));
         let store = Arc::new(Objects::default());
-        let cluster = Cluster {
+        let cluster = InProcessCluster {
             dispatcher: Arc::downgrade(&dispatcher),
             tasks: job.tasks,
             runtime: self.runtime.unwrap_or_else(Runtime::current),
@@ -225,7 +225,7 @@ impl Engine for InProcess {
                 "a clone of this engine runs already; make another engine",
             ));
         }
-        *control = Control { running: Some(cluster), names: BTreeMap::new() };
+        *control = InProcessState { running: Some(cluster), names: BTreeMap::new() };
         drop(control);
         for number in 0..self.workers {
             self.control.add(&format!("worker-{number}"));

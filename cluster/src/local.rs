@@ -131,11 +131,11 @@ pub struct LocalProcesses {
 /// # Ok::<(), ClusterError>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct LocalProcessesControl(Arc<Mutex<Control>>);
+pub struct LocalProcessesControl(Arc<Mutex<LocalControl>>);
 
 #[derive(Default)]
-struct Control {
-    cluster: Option<Cluster>,
+struct LocalControl {
+    cluster: Option<LocalCluster>,
     names: BTreeMap<String, Named>,
     /// All names are given up, and the coordinator knows.
     away: bool,
@@ -154,7 +154,7 @@ struct Named {
 }
 
 #[derive(Clone)]
-struct Cluster {
+struct LocalCluster {
     dispatcher: Weak<Dispatcher>,
     signatures: Vec<(String, String)>,
     settings: LocalProcesses,
@@ -162,7 +162,7 @@ struct Cluster {
     store: PathBuf,
     /// The socket of the expiration timers.
     timers: Option<PathBuf>,
-    control: Weak<Mutex<Control>>,
+    control: Weak<Mutex<LocalControl>>,
 }
 
 impl LocalProcesses {
@@ -375,7 +375,7 @@ impl Engine for LocalProcesses {
         let socket = timers.as_ref().map(|server| server.path().to_owned());
         store.with_timers(timers);
         let store = Arc::new(store);
-        let cluster = Cluster {
+        let cluster = LocalCluster {
             dispatcher: weak,
             signatures: signatures.collect(),
             settings,
@@ -383,7 +383,7 @@ impl Engine for LocalProcesses {
             timers: socket,
             control: Arc::downgrade(&control.0),
         };
-        *inner = Control { cluster: Some(cluster), ..Control::default() };
+        *inner = LocalControl { cluster: Some(cluster), ..LocalControl::default() };
         drop(inner);
         let link = Box::new(LocalLink { dispatcher, store });
         let (each, most) = delay;

@@ -68,9 +68,9 @@ pub fn entry(tasks: Tasks) {
 /// node.order(Order::Begin);
 /// assert_eq!(reports.recv(), Ok(Report::Ready));
 /// ```
-pub struct Node(Arc<Inner>);
+pub struct Node(Arc<NodeInner>);
 
-pub(crate) struct Inner {
+pub(crate) struct NodeInner {
     pub(crate) id: WorkerId,
     pub(crate) index: usize,
     pub(crate) report: Box<dyn Fn(Report) + Send + Sync>,
@@ -78,7 +78,7 @@ pub(crate) struct Inner {
     runtime: Runtime,
     waiting: Arc<AtomicUsize>,
     cache: OnceLock<Cache>,
-    state: Mutex<State>,
+    state: Mutex<WorkerState>,
 }
 
 /// A task that has been counted as waiting. It is dropped when the task begins, or is cancelled before.
@@ -91,7 +91,7 @@ impl Drop for Waits {
 }
 
 #[derive(Default)]
-struct State {
+struct WorkerState {
     parts: BTreeMap<ResourceId, Arc<Part>>,
     /// So many parts are being made.
     making: usize,
@@ -141,7 +141,16 @@ impl Node {
         report: impl Fn(Report) + Send + Sync + 'static,
     ) -> Node {
         let (report, state) = (Box::new(report), Mutex::default());
-        Node(Arc::new(Inner { id, index, report, tasks, runtime, waiting, cache: OnceLock::new(), state }))
+        Node(Arc::new(NodeInner {
+            id,
+            index,
+            report,
+            tasks,
+            runtime,
+            waiting,
+            cache: OnceLock::new(),
+            state,
+        }))
     }
 
     /// Gives it the engine's store, before its first order. The worker keeps so many bytes of objects that it has read. Without a store all results travel as messages, and no object is found.
@@ -265,9 +274,9 @@ impl CancelIt for AnyRequest {
     }
 }
 
-impl Inner {
+impl NodeInner {
     /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WorkerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -99,7 +99,7 @@ pub use self::worker::End;
 
 use self::inbox::Mail;
 use self::run::Run;
-use self::shared::{Shared, lock};
+use self::shared::{AgentShared, lock};
 use crate::coordinator::signals::{Heard, listen};
 
 /// Runs a group of worker processes. See [the module](self). Clones are the same agent.
@@ -113,7 +113,7 @@ use crate::coordinator::signals::{Heard, listen};
 /// # Ok::<(), agent::AgentError>(())
 /// ```
 #[derive(Clone)]
-pub struct LocalAgent(Arc<Shared>);
+pub struct LocalAgent(Arc<AgentShared>);
 
 /// The status of a group. From [`LocalAgent::status`].
 ///
@@ -165,7 +165,7 @@ impl LocalAgent {
         if shared.settings.signals {
             self.hear_signals()?;
         }
-        let running = Running::begin(shared)?;
+        let running = RunGuard::begin(shared)?;
         let outcome = Arc::new(Outcome { over: Event::new(), result: Mutex::new(None) });
         let (of_thread, agent) = (outcome.clone(), self.clone());
         // A thread of its own: the one that starts workers must live as long as they do (AL1).
@@ -312,10 +312,10 @@ impl Drop for TellOver<'_> {
 }
 
 /// A run that is continuing; until it is dropped no other begins.
-struct Running<'a>(&'a Shared);
+struct RunGuard<'a>(&'a AgentShared);
 
-impl<'a> Running<'a> {
-    fn begin(shared: &'a Shared) -> Result<Running<'a>, AgentError> {
+impl<'a> RunGuard<'a> {
+    fn begin(shared: &'a AgentShared) -> Result<RunGuard<'a>, AgentError> {
         let mut now = lock(&shared.now);
         if now.running {
             return Err(AgentError::AlreadyRunning);
@@ -328,7 +328,7 @@ impl<'a> Running<'a> {
             mail.stop |= stop;
             mail.timers_failed.splice(..0, timers_failed);
         });
-        Ok(Running(shared))
+        Ok(RunGuard(shared))
     }
 
     fn end(self, result: &Result<RunResult, AgentError>) {
@@ -340,7 +340,7 @@ impl<'a> Running<'a> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunGuard<'_> {
     fn drop(&mut self) {
         let mut now = lock(&self.0.now);
         now.running = false;

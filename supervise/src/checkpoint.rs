@@ -63,7 +63,7 @@ use std::sync::Arc;
 
 use forebear::blocking;
 
-use self::directory::{OnWarning, Shared, read};
+use self::directory::{DirectoryShared, OnWarning, read};
 use self::disk::Real;
 pub use self::error::CheckpointError;
 use self::error::io_at;
@@ -98,7 +98,7 @@ const KEPT: usize = 5;
 /// # Ok::<(), forebear_supervise::CheckpointError>(())
 /// ```
 #[derive(Clone)]
-pub struct Checkpoints(Arc<Shared>);
+pub struct Checkpoints(Arc<DirectoryShared>);
 
 /// A file of a directory of checkpoints. Its header has been read, its sections have not.
 ///
@@ -143,7 +143,7 @@ impl Checkpoints {
         fs::create_dir_all(&dir).map_err(io_at(&dir))?;
         let on_warning: OnWarning = Arc::new(|text| print(format_args!("forebear: {text}")));
         let (disk, saving) = (Arc::new(Real), Arc::default());
-        Ok(Checkpoints(Arc::new(Shared { dir, keep: KEPT, on_warning, disk, saving })))
+        Ok(Checkpoints(Arc::new(DirectoryShared { dir, keep: KEPT, on_warning, disk, saving })))
     }
 
     /// How many files are kept: the newest ones, also of earlier runs. Default: 5. Zero keeps all.
@@ -175,7 +175,7 @@ impl Checkpoints {
     }
 
     /// Changes a setting, of a handle of its own if there are others.
-    fn with(self, change: impl FnOnce(&mut Shared)) -> Self {
+    fn with(self, change: impl FnOnce(&mut DirectoryShared)) -> Self {
         let mut shared = Arc::unwrap_or_clone(self.0);
         change(&mut shared);
         Checkpoints(Arc::new(shared))

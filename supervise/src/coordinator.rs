@@ -91,9 +91,9 @@ type IsClean = Box<dyn Fn(&Failure) -> bool + Send + Sync>;
 ///
 /// `tf.train.Coordinator` of TensorFlow, with its loopers. `docs/coordination.md` in the repository lists the differences, row by row.
 #[derive(Clone)]
-pub struct Coordinator(Arc<Shared>);
+pub struct Coordinator(Arc<CoordinatorShared>);
 
-pub(crate) struct Shared {
+pub(crate) struct CoordinatorShared {
     board: Board,
     grace: Duration,
     cancel_after: Duration,
@@ -398,7 +398,7 @@ impl fmt::Debug for Coordinator {
 
 /// For the signals: the coordinator, while it exists.
 #[cfg(unix)]
-pub(crate) type Handle = Weak<Shared>;
+pub(crate) type Handle = Weak<CoordinatorShared>;
 
 /// The failure that a request's outcome reports for its member.
 fn outcome_of(outcome: &Outcome<'_, ()>) -> Option<Failure> {

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use self::file::Record;
+use self::file::FileRecord;
 use self::proto::Message;
 use self::queue::{Queue, Refused};
 pub use self::summary::Summary;
@@ -218,7 +218,7 @@ impl EventWriter {
         self.flush()
     }
 
-    fn put(&self, record: Record) -> Result<(), EventError> {
+    fn put(&self, record: FileRecord) -> Result<(), EventError> {
         self.queue.put(&record.end()).map_err(|refused| self.failed(refused))
     }
 
@@ -243,9 +243,9 @@ impl fmt::Debug for EventWriter {
 }
 
 /// What every event begins with: the time, and the step.
-fn event(step: Option<u64>) -> Record {
+fn event(step: Option<u64>) -> FileRecord {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    let record = Record::begin().with(|message| message.double(1, now));
+    let record = FileRecord::begin().with(|message| message.double(1, now));
     match step {
         Some(step) => record.with(|message| message.integer(2, step)),
         None => record,

@@ -45,7 +45,7 @@ pub use self::role::{Chief, ChiefDeath};
 pub use self::session::Session;
 pub use self::steps::StepCounter;
 
-use self::builder::Settings;
+use self::builder::SupervisorSettings;
 use self::chief::Phase;
 use self::session::lock;
 use self::start::Mode;
@@ -87,7 +87,7 @@ type Task<S> = Box<dyn Fn(&S) -> Result<(), Error> + Send + Sync>;
 ///
 /// `tf.train.Supervisor` of TensorFlow. `docs/coordination.md` in the repository lists the differences, row by row.
 pub struct Supervisor<S: State> {
-    settings: Arc<Settings<S>>,
+    settings: Arc<SupervisorSettings<S>>,
     /// A session has been started, or is being, and has not been stopped.
     busy: AtomicBool,
     session: Mutex<Option<Session<S>>>,
@@ -119,7 +119,7 @@ impl<S: State> Supervisor<S> {
         SupervisorBuilder::new(state)
     }
 
-    fn new(settings: Settings<S>) -> Self {
+    fn new(settings: SupervisorSettings<S>) -> Self {
         Supervisor {
             settings: Arc::new(settings),
             busy: AtomicBool::new(false),

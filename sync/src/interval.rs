@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use forebear_context::clock::deadline_after;
 use forebear_context::context::{Cause, Context, Ticket, with_foreign};
 use forebear_context::error::Cancelled;
-use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
+use forebear_context::source::{Arm, LeaveResult, Output, ReportsCancel, Source};
 
 use crate::here::with_context;
 use crate::sleep;

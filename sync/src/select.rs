@@ -18,7 +18,7 @@ use forebear_context::context::{Cause, Context, Reason, Ticket, in_request};
 use forebear_context::error::internal::unwind_with;
 use forebear_context::error::{Cancelled, Error};
 use forebear_context::shim::hint;
-use forebear_context::source::{Arm, LeaveResult, Output, Several, Source, ReportsCancel};
+use forebear_context::source::{Arm, LeaveResult, Output, ReportsCancel, Several, Source};
 
 use crate::here::with_context;
 

@@ -119,7 +119,10 @@ fn a_lock_is_told_with_its_name_its_place_and_its_holder() {
         assert_eq!(wait.reason, Reason::Lock);
         assert_eq!(wait.what, format!("a Mutex \"cache\" (tests/diagnostics/dump.rs:{line})"));
         assert_eq!(owners(&wait), ["holder"]);
-        assert!(dump.to_string().contains(&format!("(tests/diagnostics/dump.rs:{line}), held by #")), "{dump}");
+        assert!(
+            dump.to_string().contains(&format!("(tests/diagnostics/dump.rs:{line}), held by #")),
+            "{dump}"
+        );
         go.set();
         wanting.wait().unwrap();
     });

@@ -39,7 +39,7 @@ use forebear_cluster::ClusterError;
 use forebear_cluster::engine::start_error;
 use tokio::sync::Notify;
 
-use self::roll::{Entry, Roll, Rules, Wants, Watch};
+use self::roll::{Roll, RollEntry, Rules, Wants, Watch};
 use crate::access::{Access, Tls, Who};
 use crate::nats::random;
 use crate::store::{PAUSE, Store};
@@ -324,7 +324,7 @@ impl Shared {
             return None;
         }
         let member =
-            |entry: &Entry| Member { name: entry.name.clone(), size: entry.size as usize, id: entry.id };
+            |entry: &RollEntry| Member { name: entry.name.clone(), size: entry.size as usize, id: entry.id };
         let members: Vec<Member> = roll.formed.iter().map(member).collect();
         let own = members.iter().position(|member| member.id == self.id)?;
         Some(Round { number: roll.round, members, own })

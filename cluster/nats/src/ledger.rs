@@ -68,7 +68,7 @@ pub(crate) struct Ledger {
     times: Times,
     /// The names and types of the coordinator's tasks.
     known: Vec<(String, String)>,
-    tasks: BTreeMap<TaskId, Entry>,
+    tasks: BTreeMap<TaskId, LedgerEntry>,
     members: BTreeMap<u64, Member>,
     /// Of each name: its newest incarnation, and its number.
     names: BTreeMap<String, (u64, u64)>,
@@ -95,7 +95,7 @@ pub(crate) struct Ledger {
     acts: Vec<Act>,
 }
 
-struct Entry {
+struct LedgerEntry {
     envelope: Envelope,
     copy: u32,
     attempts: u32,
@@ -185,7 +185,8 @@ impl Ledger {
         }
         let due = envelope.time_left.and_then(|left| now.checked_add(left));
         let task = envelope.task;
-        self.tasks.insert(task, Entry { envelope, copy: 0, attempts: 0, due, lease: None, published: false });
+        self.tasks
+            .insert(task, LedgerEntry { envelope, copy: 0, attempts: 0, due, lease: None, published: false });
         self.publish(task, None);
     }
 
@@ -385,7 +386,7 @@ impl Ledger {
     /// A member has told all that it holds, and all its records are read. What is leased to it beside that has ended, and the store has lost its record: it goes back.
     fn compare(&mut self, number: u64, applied: u64, holds: &[TaskId]) {
         let Some(id) = self.members.get(&number).map(|member| member.id.clone()) else { return };
-        let is_lost = |(task, entry): (&TaskId, &Entry)| {
+        let is_lost = |(task, entry): (&TaskId, &LedgerEntry)| {
             let lease = entry.lease.as_ref().filter(|lease| lease.member == number)?;
             (lease.order <= applied && !holds.contains(task)).then_some(*task)
         };

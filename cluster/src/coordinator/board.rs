@@ -69,7 +69,7 @@ pub(crate) struct Board {
     limit: Limit,
     /// Whose board this is.
     shared: Weak<Shared>,
-    state: Mutex<State>,
+    state: Mutex<BoardState>,
     /// What fetches count, without the lock.
     pub(crate) fetches: Fetches,
 }
@@ -101,10 +101,10 @@ pub(crate) struct Limit {
     pub(crate) bytes: usize,
 }
 
-pub(crate) struct State {
+pub(crate) struct BoardState {
     next: u64,
     pub(crate) generation: u64,
-    tasks: BTreeMap<TaskId, Entry>,
+    tasks: BTreeMap<TaskId, BoardEntry>,
     queued: usize,
     queued_bytes: usize,
     latch: Latch,
@@ -159,7 +159,7 @@ pub(crate) enum Raises {
     Never,
 }
 
-struct Entry {
+struct BoardEntry {
     task: Listing,
     generation: u64,
     /// The worker, the attempt, and when it began, if it is leased.
@@ -215,7 +215,7 @@ type Settled = (Weak<Slot>, RemoteState, Option<ObjectId>);
 
 impl Board {
     pub(crate) fn new(limit: Limit, shared: Weak<Shared>) -> Board {
-        let state = State {
+        let state = BoardState {
             next: 0,
             generation: 0,
             tasks: BTreeMap::new(),
@@ -235,7 +235,7 @@ impl Board {
     }
 
     /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -246,7 +246,7 @@ impl Board {
         &self,
         until: Until,
         end: Option<Duration>,
-        f: impl FnOnce(&mut State) -> T,
+        f: impl FnOnce(&mut BoardState) -> T,
     ) -> Result<T, Unmet> {
         let end = end.map(|timeout| forebear::time::now().checked_add(timeout));
         let mut waits: Option<Arc<Wake>> = None;
@@ -290,7 +290,7 @@ impl Board {
     pub(crate) fn try_now<T>(
         &self,
         until: Until,
-        f: impl FnOnce(&mut State) -> T,
+        f: impl FnOnce(&mut BoardState) -> T,
     ) -> Result<Option<T>, ClusterError> {
         let mut state = self.lock();
         let holds = state.look(until, self.limit)?;
@@ -415,7 +415,7 @@ impl Board {
     pub(crate) fn stall(&self) -> (u64, Stall) {
         let workers = self.workers();
         let state = self.lock();
-        let ran = |entry: &Entry| {
+        let ran = |entry: &BoardEntry| {
             let (worker, attempt, begun) = entry.leased.clone()?;
             Some(StalledTask { name: entry.task.name.clone(), worker, attempt, ran: begun.elapsed() })
         };

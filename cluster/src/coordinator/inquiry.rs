@@ -53,10 +53,10 @@ impl fmt::Display for WorkerDump {
 
 /// The inquiries whose answers are waited for.
 #[derive(Default)]
-pub(crate) struct Inquiries(Mutex<State>);
+pub(crate) struct Inquiries(Mutex<InquiryState>);
 
 #[derive(Default)]
-struct State {
+struct InquiryState {
     last: u64,
     open: BTreeMap<u64, Inquiry>,
 }
@@ -68,7 +68,7 @@ struct Inquiry {
 
 impl Inquiries {
     /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InquiryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -48,10 +48,10 @@ struct Record<'a> {
 
 pub(crate) struct Journal {
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
 }
 
-struct State {
+struct JournalState {
     /// `None`: it is closed.
     file: Option<File>,
     /// Where the next record goes.
@@ -93,12 +93,12 @@ impl Journal {
             }
             file.set_len(end)?;
         }
-        let state = Mutex::new(State { file: Some(file), end, known, failed: None });
+        let state = Mutex::new(JournalState { file: Some(file), end, known, failed: None });
         Ok(Journal { path: path.to_owned(), state })
     }
 
     /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +108,7 @@ impl Journal {
     ///
     /// The file cannot be read, or an earlier result could not be written.
     pub(super) fn find(&self, wanted: &Wanted) -> Result<Option<Arc<[u8]>>, ClusterError> {
-        let State { file, known, failed, .. } = &mut *self.lock();
+        let JournalState { file, known, failed, .. } = &mut *self.lock();
         if let Some(why) = failed {
             return Err(self.failure(why));
         }
@@ -130,7 +130,7 @@ impl Journal {
     pub(super) fn keep(&self, wanted: &Wanted, result: &[u8]) {
         let record = Record { key: &wanted.key, call: wanted.call, result };
         let encoded = postcard::to_extend(&record, vec![0; PREFIX]).map_err(|error| error.to_string());
-        let State { file, end, known, failed } = &mut *self.lock();
+        let JournalState { file, end, known, failed } = &mut *self.lock();
         let (Some(file), None) = (file, &*failed) else { return };
         let written = encoded.and_then(|mut bytes| {
             let length = bytes.len() - PREFIX;

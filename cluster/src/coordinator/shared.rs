@@ -66,7 +66,7 @@ pub(super) struct Call<R> {
 
 impl<R> Call<R> {
     /// Puts it on the board.
-    pub(super) fn list(&self, state: &mut board::State) -> (TaskId, u64) {
+    pub(super) fn list(&self, state: &mut board::BoardState) -> (TaskId, u64) {
         let task = state.add(Listing {
             name: self.name.clone(),
             bytes: self.args.len(),
@@ -91,7 +91,7 @@ impl Shared {
         &self,
         until: Until,
         timeout: Option<Duration>,
-        f: impl FnOnce(&mut board::State) -> T,
+        f: impl FnOnce(&mut board::BoardState) -> T,
     ) -> Result<T, Unmet> {
         self.board.wait(until, timeout, f)
     }
@@ -143,7 +143,7 @@ impl Shared {
     pub(super) fn find<R>(self: &Arc<Self>, call: &Call<R>) -> Result<Option<RemoteValue<R>>, ClusterError> {
         let (Some(journal), Some(wanted)) = (&self.journal, &call.kept) else { return Ok(None) };
         let Some(result) = journal.find(wanted)? else { return Ok(None) };
-        let task = self.wait(Until::Settled, None, board::State::found).map_err(Unmet::error)?;
+        let task = self.wait(Until::Settled, None, board::BoardState::found).map_err(Unmet::error)?;
         call.slot.set(RemoteState::Done(result));
         call.slot.tell_if_over();
         Ok(Some(RemoteValue::new(task, call.slot.clone(), self.clone())))

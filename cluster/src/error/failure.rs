@@ -40,9 +40,9 @@ const TYPED: usize = 64 << 10;
 /// # Ok::<(), ClusterError>(())
 /// ```
 #[derive(Clone)]
-pub struct TaskFailure(Arc<Inner>);
+pub struct TaskFailure(Arc<FailureInner>);
 
-struct Inner {
+struct FailureInner {
     task: Arc<str>,
     worker: Option<WorkerId>,
     attempt: u32,
@@ -207,7 +207,7 @@ impl TaskFailure {
     /// A failure as an engine reports it.
     #[must_use]
     pub fn new(task: Arc<str>, worker: Option<WorkerId>, attempt: u32, kind: FailureKind) -> TaskFailure {
-        TaskFailure(Arc::new(Inner { task, worker, attempt, kind }))
+        TaskFailure(Arc::new(FailureInner { task, worker, attempt, kind }))
     }
 
     /// The name of the task.

@@ -32,13 +32,13 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Outlet {
     socket: UnixStream,
-    state: Mutex<State>,
+    state: Mutex<OutletState>,
     /// The thread sleeps on it.
     work: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct OutletState {
     /// Frames, and so much of them has been sent.
     frames: Vec<u8>,
     sent: usize,
@@ -57,7 +57,7 @@ struct State {
     failed: bool,
 }
 
-impl State {
+impl OutletState {
     fn is_empty(&self) -> bool {
         self.sent == self.frames.len()
     }
@@ -77,7 +77,7 @@ impl Outlet {
     }
 
     /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OutletState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -95,7 +95,7 @@ impl Outlet {
         self.flush_under(&mut state, Instant::now());
     }
 
-    fn flush_under(&self, state: &mut State, now: Instant) {
+    fn flush_under(&self, state: &mut OutletState, now: Instant) {
         state.last = Some(now);
         while !(state.is_empty() || state.sending || state.handed || state.failed) {
             match send(&self.socket, &state.frames[state.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -136,17 +136,17 @@ impl Outlet {
         std::mem::replace(&mut state.closed, true)
     }
 
-    fn hand(&self, state: &mut State) {
+    fn hand(&self, state: &mut OutletState) {
         state.handed = true;
         self.wake_under(state);
     }
 
-    fn fail(&self, state: &mut State) {
+    fn fail(&self, state: &mut OutletState) {
         state.failed = true;
         self.wake_under(state);
     }
 
-    fn wake_under(&self, state: &mut State) {
+    fn wake_under(&self, state: &mut OutletState) {
         if std::mem::take(&mut state.asleep) {
             self.work.notify_one();
         }

@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 use super::frames::{Inlet, Said, ToWorker, Welcome};
 use super::outlet::Outlet;
 use super::restart::restart;
-use super::{Cluster, MARK, lock};
+use super::{LocalCluster, MARK, lock};
 use crate::dispatch::{Dispatcher, Port};
 use crate::engine::{Order, Refused, Report, TaskId, WarningHook, WorkerId};
 
@@ -45,7 +45,7 @@ pub(super) struct Process {
 
 /// Starts a worker process, and its three threads.
 pub(super) fn launch(
-    cluster: &Cluster,
+    cluster: &LocalCluster,
     dispatcher: &Arc<Dispatcher>,
     id: WorkerId,
     index: usize,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use super::process::launch;
-use super::{Cluster, Control, LocalProcessesControl, Named, lock};
+use super::{LocalCluster, LocalControl, LocalProcessesControl, Named, lock};
 use crate::dispatch::Dispatcher;
 use crate::engine::{Event, WarningHook, WorkerId};
 
@@ -14,7 +14,7 @@ use crate::engine::{Event, WarningHook, WorkerId};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A worker has ended, and nobody wanted that: starts it again, after a pause if it never was ready, or if there is no room for a process just now. One that was refused would be refused again, and is given up.
-pub(super) fn restart(cluster: &Cluster, id: &WorkerId, was_ready: bool, refused: Option<String>) {
+pub(super) fn restart(cluster: &LocalCluster, id: &WorkerId, was_ready: bool, refused: Option<String>) {
     let Some(shared) = cluster.control.upgrade() else { return };
     let mut control = lock(&shared);
     let Some(named) = newest(&mut control, id) else { return };
@@ -70,16 +70,16 @@ pub(super) fn restart(cluster: &Cluster, id: &WorkerId, was_ready: bool, refused
 }
 
 /// What is known of the worker's name. `None`: a newer one of that name is there.
-fn newest<'a>(control: &'a mut Control, id: &WorkerId) -> Option<&'a mut Named> {
+fn newest<'a>(control: &'a mut LocalControl, id: &WorkerId) -> Option<&'a mut Named> {
     control.names.get_mut(id.name()).filter(|named| named.incarnation == id.incarnation())
 }
 
-fn open(cluster: &Cluster) -> Option<Arc<Dispatcher>> {
+fn open(cluster: &LocalCluster) -> Option<Arc<Dispatcher>> {
     cluster.dispatcher.upgrade().filter(|dispatcher| dispatcher.is_open())
 }
 
 /// The reason, if all names are given up and the coordinator does not know it yet.
-fn is_away(control: &mut Control) -> Option<String> {
+fn is_away(control: &mut LocalControl) -> Option<String> {
     if control.names.values().any(|named| !named.given_up) || mem::replace(&mut control.away, true) {
         return None;
     }
@@ -94,7 +94,7 @@ fn is_away(control: &mut Control) -> Option<String> {
 
 /// Starts the workers of these numbers, each so long after the one before, and all within `most`. Ends with the cluster.
 pub(super) fn start_later(
-    control: &Weak<Mutex<Control>>,
+    control: &Weak<Mutex<LocalControl>>,
     workers: Range<usize>,
     each: Duration,
     most: Duration,

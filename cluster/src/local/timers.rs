@@ -8,7 +8,7 @@ use std::sync::{Mutex, Weak};
 use forebear::timer::local::{Limits, LocalTimerHandle, LocalTimerServer, LocalWorker};
 use forebear::timer::{TimerError, TimerEvent};
 
-use super::{Control, lock};
+use super::{LocalControl, lock};
 use crate::engine::{WarningHook, WorkerId};
 
 /// An address has room for so many bytes of a path.
@@ -18,7 +18,7 @@ const LONGEST: usize = 90;
 pub(super) fn start(
     dir: &Path,
     workers: usize,
-    names: Weak<Mutex<Control>>,
+    names: Weak<Mutex<LocalControl>>,
     warnings: WarningHook,
 ) -> Result<LocalTimerHandle, TimerError> {
     let path = dir.join("timers");
@@ -33,7 +33,7 @@ pub(super) fn start(
     server.name("cluster: timers").limits(limits).on_event(tell).start()
 }
 
-fn warn(event: &TimerEvent<'_, LocalWorker>, names: &Weak<Mutex<Control>>, warnings: &WarningHook) {
+fn warn(event: &TimerEvent<'_, LocalWorker>, names: &Weak<Mutex<LocalControl>>, warnings: &WarningHook) {
     match event {
         TimerEvent::Expired { worker, timer, .. } => match name_of(worker, names) {
             Some(id) => {
@@ -53,7 +53,7 @@ fn warn(event: &TimerEvent<'_, LocalWorker>, names: &Weak<Mutex<Control>>, warni
 }
 
 /// Which worker that process is. A process that a worker has started is none.
-fn name_of(process: &LocalWorker, names: &Weak<Mutex<Control>>) -> Option<WorkerId> {
+fn name_of(process: &LocalWorker, names: &Weak<Mutex<LocalControl>>) -> Option<WorkerId> {
     let control = names.upgrade()?;
     let control = lock(&control);
     let (name, named) = control

@@ -31,7 +31,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-use self::node::{Node, Tried, Variant};
+use self::node::{ShapeNode, Tried, Variant};
 
 /// So many questions are answered for one type.
 const STEPS: usize = 20_000;
@@ -45,11 +45,11 @@ const SAMPLES: [(u8, &str, usize); 4] =
     [(1, "1", 16), (0, "", 0), (2, "2000-01-01T00:00:00Z", 32), (3, "http://a.b/", 4)];
 
 /// The shape of a type.
-pub(super) struct Shape(Node);
+pub(super) struct Shape(ShapeNode);
 
 /// Probes a type.
 pub(super) fn of<T: DeserializeOwned>() -> Shape {
-    let mut best = Node::Unknown;
+    let mut best = ShapeNode::Unknown;
     for sample in 0..SAMPLES.len() {
         let (node, whole) = explore::<T>(sample);
         if whole || node.size() > best.size() {
@@ -63,8 +63,8 @@ pub(super) fn of<T: DeserializeOwned>() -> Shape {
 }
 
 /// What there is with this sample, and whether a value was made.
-fn explore<T: DeserializeOwned>(sample: usize) -> (Node, bool) {
-    let (mut node, mut whole) = (Node::Unknown, false);
+fn explore<T: DeserializeOwned>(sample: usize) -> (ShapeNode, bool) {
+    let (mut node, mut whole) = (ShapeNode::Unknown, false);
     let (mut steps, mut small) = (STEPS, Vec::new());
     for _ in 0..PASSES {
         let before = (node.count_tried(), small.len());
@@ -136,14 +136,14 @@ struct Walk<'a> {
 
 /// A deserializer that answers by samples, and writes into `node` what it was asked.
 struct Probe<'a, 'w> {
-    node: &'a mut Node,
+    node: &'a mut ShapeNode,
     walk: &'a mut Walk<'w>,
 }
 
 impl<'a, 'w> Probe<'a, 'w> {
     fn leaf(self, name: &'static str) -> Result<(u8, &'static str, usize), Error> {
         self.walk.step()?;
-        *self.node = Node::Leaf(name);
+        *self.node = ShapeNode::Leaf(name);
         Ok(SAMPLES[self.walk.sample])
     }
 
@@ -152,7 +152,7 @@ impl<'a, 'w> Probe<'a, 'w> {
         self,
         name: &'static str,
         parts: &'static [&'static str],
-        make: impl FnOnce(&mut Node, &mut Walk<'w>) -> Result<T, Error>,
+        make: impl FnOnce(&mut ShapeNode, &mut Walk<'w>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let Probe { node, walk } = self;
         walk.step()?;
@@ -160,10 +160,10 @@ impl<'a, 'w> Probe<'a, 'w> {
         let again = walk.open.contains(&key);
         walk.open.push(key);
         let made = if again {
-            *node = Node::Again(name);
+            *node = ShapeNode::Again(name);
             walk.again.push(key);
             walk.inner += 1;
-            let made = make(&mut Node::Unknown, walk);
+            let made = make(&mut ShapeNode::Unknown, walk);
             walk.inner -= 1;
             made
         } else {
@@ -182,36 +182,36 @@ impl Walk<'_> {
     }
 }
 
-fn seq_of(node: &mut Node) -> &mut Node {
-    if !matches!(node, Node::Seq(_)) {
-        *node = Node::Seq(Box::new(Node::Unknown));
+fn seq_of(node: &mut ShapeNode) -> &mut ShapeNode {
+    if !matches!(node, ShapeNode::Seq(_)) {
+        *node = ShapeNode::Seq(Box::new(ShapeNode::Unknown));
     }
     match node {
-        Node::Seq(inner) => inner,
+        ShapeNode::Seq(inner) => inner,
         _ => unreachable!("it was made a sequence"),
     }
 }
 
-fn tuple_of<'a>(node: &'a mut Node, name: &'static str, length: usize) -> &'a mut Vec<Node> {
-    if !matches!(node, Node::Tuple(is, nodes) if *is == name && nodes.len() == length) {
-        *node = Node::Tuple(name, std::iter::repeat_with(|| Node::Unknown).take(length).collect());
+fn tuple_of<'a>(node: &'a mut ShapeNode, name: &'static str, length: usize) -> &'a mut Vec<ShapeNode> {
+    if !matches!(node, ShapeNode::Tuple(is, nodes) if *is == name && nodes.len() == length) {
+        *node = ShapeNode::Tuple(name, std::iter::repeat_with(|| ShapeNode::Unknown).take(length).collect());
     }
     match node {
-        Node::Tuple(_, nodes) => nodes,
+        ShapeNode::Tuple(_, nodes) => nodes,
         _ => unreachable!("it was made a tuple"),
     }
 }
 
 fn struct_of<'a>(
-    node: &'a mut Node,
+    node: &'a mut ShapeNode,
     name: &'static str,
     fields: &'static [&'static str],
-) -> &'a mut Vec<(&'static str, Node)> {
-    if !matches!(node, Node::Struct(is, nodes) if *is == name && nodes.len() == fields.len()) {
-        *node = Node::Struct(name, fields.iter().map(|field| (*field, Node::Unknown)).collect());
+) -> &'a mut Vec<(&'static str, ShapeNode)> {
+    if !matches!(node, ShapeNode::Struct(is, nodes) if *is == name && nodes.len() == fields.len()) {
+        *node = ShapeNode::Struct(name, fields.iter().map(|field| (*field, ShapeNode::Unknown)).collect());
     }
     match node {
-        Node::Struct(_, nodes) => nodes,
+        ShapeNode::Struct(_, nodes) => nodes,
         _ => unreachable!("it was made a struct"),
     }
 }
@@ -222,7 +222,7 @@ struct Elements<'a, 'w, I> {
     walk: &'a mut Walk<'w>,
 }
 
-impl<'a, 'w, 'n, 'de, I: ExactSizeIterator<Item = &'n mut Node>> SeqAccess<'de> for Elements<'a, 'w, I> {
+impl<'a, 'w, 'n, 'de, I: ExactSizeIterator<Item = &'n mut ShapeNode>> SeqAccess<'de> for Elements<'a, 'w, I> {
     type Error = Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
@@ -237,8 +237,8 @@ impl<'a, 'w, 'n, 'de, I: ExactSizeIterator<Item = &'n mut Node>> SeqAccess<'de> 
 
 /// Gives one entry, or none.
 struct Entries<'a, 'w> {
-    key: Option<&'a mut Node>,
-    value: Option<&'a mut Node>,
+    key: Option<&'a mut ShapeNode>,
+    value: Option<&'a mut ShapeNode>,
     walk: &'a mut Walk<'w>,
 }
 
@@ -280,7 +280,7 @@ impl<'de> VariantAccess<'de> for Probe<'_, '_> {
     type Error = Error;
 
     fn unit_variant(self) -> Result<(), Error> {
-        *self.node = Node::Leaf("");
+        *self.node = ShapeNode::Leaf("");
         Ok(())
     }
 
@@ -378,11 +378,11 @@ impl<'de> Deserializer<'de> for Probe<'_, '_> {
         if self.walk.inner > 0 {
             return visitor.visit_none();
         }
-        if !matches!(self.node, Node::Option(_)) {
-            *self.node = Node::Option(Box::new(Node::Unknown));
+        if !matches!(self.node, ShapeNode::Option(_)) {
+            *self.node = ShapeNode::Option(Box::new(ShapeNode::Unknown));
         }
         match self.node {
-            Node::Option(node) => visitor.visit_some(Probe { node, walk: self.walk }),
+            ShapeNode::Option(node) => visitor.visit_some(Probe { node, walk: self.walk }),
             _ => unreachable!("it was made an option"),
         }
     }
@@ -396,10 +396,10 @@ impl<'de> Deserializer<'de> for Probe<'_, '_> {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         self.walk.step()?;
-        if !matches!(self.node, Node::Map(_)) {
-            *self.node = Node::Map(Box::new((Node::Unknown, Node::Unknown)));
+        if !matches!(self.node, ShapeNode::Map(_)) {
+            *self.node = ShapeNode::Map(Box::new((ShapeNode::Unknown, ShapeNode::Unknown)));
         }
-        let Node::Map(entry) = self.node else { unreachable!("it was made a map") };
+        let ShapeNode::Map(entry) = self.node else { unreachable!("it was made a map") };
         let (key, value) = &mut **entry;
         let has = self.walk.inner == 0;
         visitor.visit_map(Entries { key: has.then_some(key), value: Some(value), walk: self.walk })
@@ -454,11 +454,12 @@ impl<'de> Deserializer<'de> for Probe<'_, '_> {
     ) -> Result<V::Value, Error> {
         let key = (name, variants);
         self.named(name, variants, |node, walk| {
-            if !matches!(node, Node::Enum(is, known) if *is == name && known.len() == variants.len()) {
-                let untried = |name: &&'static str| Variant { name, node: Node::Unknown, tried: Tried::No };
-                *node = Node::Enum(name, variants.iter().map(untried).collect());
+            if !matches!(node, ShapeNode::Enum(is, known) if *is == name && known.len() == variants.len()) {
+                let untried =
+                    |name: &&'static str| Variant { name, node: ShapeNode::Unknown, tried: Tried::No };
+                *node = ShapeNode::Enum(name, variants.iter().map(untried).collect());
             }
-            let Node::Enum(_, known) = node else { unreachable!("it was made an enum") };
+            let ShapeNode::Enum(_, known) = node else { unreachable!("it was made an enum") };
             let small = walk.small.iter().find(|(of, _)| *of == key).map(|(_, index)| *index);
             let is_again = walk.open.iter().filter(|open| **open == key).count() > 1;
             let index = if let (Some(small), true) = (small, walk.inner > 0) {

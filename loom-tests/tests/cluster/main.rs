@@ -254,7 +254,7 @@ impl System {
 
     /// Lists a task when there is room, and submits it.
     fn schedule(&self, slot: &Arc<Slot>) -> Result<TaskId, Unmet> {
-        let list = |state: &mut coordinator::board::State| (state.add(listing(slot)), state.generation);
+        let list = |state: &mut coordinator::board::BoardState| (state.add(listing(slot)), state.generation);
         let (task, generation) = self.board.wait(Until::Room(1), None, list)?;
         self.dispatcher().submit(Envelope { task, generation, max_attempts: 2, time_left: None });
         Ok(task)

@@ -16,7 +16,7 @@ use std::ptr::{self, NonNull};
 use forebear_context::context::{Cause, Context, Ticket, WaitNode};
 use forebear_context::error::WaitError;
 use forebear_context::shim::atomic::Ordering;
-use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
+use forebear_context::source::{Arm, LeaveResult, Output, ReportsCancel, Source};
 
 use crate::api::any::AnyRequest;
 use crate::api::request::Request;

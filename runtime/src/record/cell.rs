@@ -133,12 +133,12 @@ impl<C: Callable<T>, T> VTableOf<C, T> {
 
 /// The [`TypeId`] of a callable that may borrow. Types that differ in their lifetimes only have the same.
 pub(crate) fn type_id_of<C>() -> TypeId {
-    trait Named {
+    trait HasTypeId {
         fn type_id(&self) -> TypeId
         where
             Self: 'static;
     }
-    impl<C> Named for PhantomData<C> {
+    impl<C> HasTypeId for PhantomData<C> {
         fn type_id(&self) -> TypeId
         where
             Self: 'static,
@@ -146,9 +146,9 @@ pub(crate) fn type_id_of<C>() -> TypeId {
             TypeId::of::<C>()
         }
     }
-    let named: &dyn Named = &PhantomData::<C>;
+    let named: &dyn HasTypeId = &PhantomData::<C>;
     // SAFETY: the method touches nothing of the object, which has no size; only the name of a type has lifetimes.
-    let named = unsafe { mem::transmute::<&dyn Named, &(dyn Named + 'static)>(named) };
+    let named = unsafe { mem::transmute::<&dyn HasTypeId, &(dyn HasTypeId + 'static)>(named) };
     named.type_id()
 }
 

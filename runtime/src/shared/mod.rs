@@ -95,7 +95,7 @@ pub(crate) struct Shared {
     pub foreign_direct: bool,
     pub late_end: LateEnd,
     /// How its workers answer a dump, and what its last handle does if the end takes long. Given by `api/runtime/build.rs`.
-    pub calls: Calls,
+    pub calls: UpperCalls,
     /// The handle that users hold, so that the current runtime can be asked for.
     handle: OnceLock<Weak<dyn Any + Send + Sync>>,
 }
@@ -113,12 +113,12 @@ pub(crate) struct Settings {
     pub hooks: Hooks,
     pub deadlines: Deadlines,
     pub driven: Option<Driven>,
-    pub calls: Calls,
+    pub calls: UpperCalls,
 }
 
 /// What the runtime's own threads call of the layers above the scheduler.
 #[derive(Clone, Copy)]
-pub(crate) struct Calls {
+pub(crate) struct UpperCalls {
     /// Answers those who have asked this worker for a dump. On the worker's thread.
     pub answer_dumps: fn(&WorkerRecord),
     /// Puts what the seeded mode has drawn and not begun into the worker's shared queue again, where a sweep finds it.

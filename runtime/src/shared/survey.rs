@@ -3,8 +3,8 @@
 use std::sync::TryLockError;
 use std::time::Instant;
 
-use forebear_context::shim::{Mutex, MutexGuard};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
+use forebear_context::shim::{Mutex, MutexGuard};
 
 /// What a runtime knows of its surveys.
 #[derive(Debug, Default)]

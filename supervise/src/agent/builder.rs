@@ -13,7 +13,7 @@ use super::error::AgentError;
 use super::event::AgentEvent;
 use super::ranks::Node;
 use super::scratch::Scratch;
-use super::shared::Shared;
+use super::shared::AgentShared;
 use crate::contain::print;
 
 /// The timer server calls it for each event of a timer.
@@ -32,7 +32,7 @@ pub(super) enum Timers {
 
 /// The settings. The builder's methods document the defaults.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct AgentSettings {
     pub(super) program: OsString,
     pub(super) args: Vec<OsString>,
     pub(super) envs: Vec<(OsString, OsString)>,
@@ -72,7 +72,7 @@ pub(super) struct Settings {
 /// ```
 #[must_use = "a builder does nothing before `build`"]
 pub struct LocalAgentBuilder {
-    settings: Settings,
+    settings: AgentSettings,
     timers: Timers,
     hook: Hook,
 }
@@ -87,7 +87,7 @@ fn print_troubles(event: &AgentEvent<'_>) {
 impl LocalAgentBuilder {
     pub(super) fn new(program: OsString) -> LocalAgentBuilder {
         LocalAgentBuilder {
-            settings: Settings {
+            settings: AgentSettings {
                 program,
                 args: Vec::new(),
                 envs: Vec::new(),
@@ -343,7 +343,7 @@ impl LocalAgentBuilder {
             // Absolute, since the workers may have another directory.
             *launcher = std::path::absolute(&*launcher)?;
         }
-        Ok(LocalAgent(Shared::new(settings, timers, hook)?))
+        Ok(LocalAgent(AgentShared::new(settings, timers, hook)?))
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Unkillable(pub(super) Vec<u32>);
 
 /// What a stop reports on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum GroupStep {
     /// So many workers were sent this signal.
     Asked(i32, usize),
     /// So many were sent SIGKILL.
@@ -100,16 +100,16 @@ impl Group {
         signal: Signal,
         limits: (Duration, Duration),
         mail: &mut dyn FnMut(&mut Group, Mail) -> bool,
-        report: &mut dyn FnMut(Step),
+        report: &mut dyn FnMut(GroupStep),
     ) -> Result<(), Unkillable> {
         self.look_at_all();
         if self.running() > 0 {
-            report(Step::Asked(signal.as_raw(), self.running()));
+            report(GroupStep::Asked(signal.as_raw(), self.running()));
             self.signal(&[signal, Signal::CONT]);
             self.wait_for_ends(inbox, limits.0, mail);
         }
         if self.running() > 0 {
-            report(Step::Killed(self.running()));
+            report(GroupStep::Killed(self.running()));
             self.signal(&[Signal::KILL]);
             self.wait_for_ends(inbox, limits.1, &mut |group, received| {
                 mail(group, received);
@@ -184,7 +184,7 @@ mod tests {
         Worker::new(env, child).unwrap()
     }
 
-    fn stop(group: &mut Group, limits: (Duration, Duration)) -> (Result<(), Unkillable>, Vec<Step>) {
+    fn stop(group: &mut Group, limits: (Duration, Duration)) -> (Result<(), Unkillable>, Vec<GroupStep>) {
         let mut steps = Vec::new();
         let inbox = Inbox::new().unwrap();
         let stopped =
@@ -200,7 +200,7 @@ mod tests {
         let pids = group.pids();
         let (stopped, steps) = stop(&mut group, (Duration::ZERO, Duration::ZERO));
         assert_eq!(stopped, Err(Unkillable(pids)));
-        assert_eq!(steps, [Step::Asked(15, 1), Step::Killed(1)]);
+        assert_eq!(steps, [GroupStep::Asked(15, 1), GroupStep::Killed(1)]);
         group.workers[0].deaf = false;
         assert_eq!(stop(&mut group, (Duration::from_secs(60), Duration::ZERO)).0, Ok(()));
         assert!(!group.workers[0].is_running());
@@ -211,6 +211,6 @@ mod tests {
         let mut group = Group { workers: vec![worker("echo at work; exec sleep 1000")] };
         group.signal(&[Signal::STOP]);
         let (stopped, steps) = stop(&mut group, (Duration::from_secs(60), Duration::from_secs(60)));
-        assert_eq!((stopped, steps), (Ok(()), vec![Step::Asked(15, 1)]));
+        assert_eq!((stopped, steps), (Ok(()), vec![GroupStep::Asked(15, 1)]));
     }
 }

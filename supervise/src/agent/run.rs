@@ -17,18 +17,18 @@ use rustix::process::Signal;
 use super::environment::WorkerEnv;
 use super::error::AgentError;
 use super::event::AgentEvent;
-use super::group::{Group, Step, Unkillable};
+use super::group::{Group, GroupStep, Unkillable};
 use super::inbox::Mail;
 use super::launch;
 use super::outcome::{GroupState, RunResult, WorkerFailure};
 use super::places::Places;
 use super::ranks::assign_ranks;
-use super::shared::Shared;
+use super::shared::AgentShared;
 use super::worker::Worker;
 
 /// See the module head.
 pub(super) struct Run<'a> {
-    shared: &'a Shared,
+    shared: &'a AgentShared,
     places: Places,
     /// The number of the attempt, and of restarts before.
     attempt: u32,
@@ -57,7 +57,7 @@ enum Over {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(shared: &'a Shared) -> Result<Run<'a>, AgentError> {
+    pub(super) fn new(shared: &'a AgentShared) -> Result<Run<'a>, AgentError> {
         let settings = &shared.settings;
         let places = Places::new(settings.logs.as_deref(), &settings.run_id)?;
         let left = settings.max_restarts;
@@ -264,8 +264,8 @@ impl<'a> Run<'a> {
         let (shared, limits) = (self.shared, self.shared.settings.stop_timeouts);
         let signal = self.asked.signal.and_then(Signal::from_named_raw).unwrap_or(Signal::TERM);
         let mut report = |step| match step {
-            Step::Asked(signal, workers) => shared.tell(&AgentEvent::Stopping { signal, workers }),
-            Step::Killed(workers) => {
+            GroupStep::Asked(signal, workers) => shared.tell(&AgentEvent::Stopping { signal, workers }),
+            GroupStep::Killed(workers) => {
                 shared.count(|metrics| metrics.killed += workers as u64);
                 shared.tell(&AgentEvent::Killed { workers });
             }

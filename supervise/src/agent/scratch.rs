@@ -38,7 +38,7 @@ pub(super) struct Scratch {
 }
 
 /// What became of an attempt to lock a directory.
-enum Taken {
+enum DirectoryClaim {
     Locked(File),
     /// It was opened, but its file system knows no locks: no other agent takes it either.
     Unlockable(File),
@@ -60,8 +60,10 @@ impl Scratch {
                 made => made?,
             }
             match take(&path)? {
-                Taken::Locked(lock) | Taken::Unlockable(lock) => return Ok(Scratch { path, _lock: lock }),
-                Taken::No => {}
+                DirectoryClaim::Locked(lock) | DirectoryClaim::Unlockable(lock) => {
+                    return Ok(Scratch { path, _lock: lock });
+                }
+                DirectoryClaim::No => {}
             }
         }
         Err(io::ErrorKind::AlreadyExists.into())
@@ -80,10 +82,10 @@ impl Drop for Scratch {
 }
 
 /// Takes the lock of a directory.
-fn take(path: &Path) -> io::Result<Taken> {
+fn take(path: &Path) -> io::Result<DirectoryClaim> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let directory = match OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Taken::No),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(DirectoryClaim::No),
         opened => opened?,
     };
     let locked = flock(&directory, FlockOperation::NonBlockingLockExclusive);
@@ -91,9 +93,9 @@ fn take(path: &Path) -> io::Result<Taken> {
     let opened = identity(directory.metadata()?);
     if locked == Err(Errno::WOULDBLOCK) || !fs::symlink_metadata(path).is_ok_and(|at| identity(at) == opened)
     {
-        return Ok(Taken::No);
+        return Ok(DirectoryClaim::No);
     }
-    Ok(if locked.is_ok() { Taken::Locked(directory) } else { Taken::Unlockable(directory) })
+    Ok(if locked.is_ok() { DirectoryClaim::Locked(directory) } else { DirectoryClaim::Unlockable(directory) })
 }
 
 /// Removes what killed agents of this user have left. What cannot be removed stays.
@@ -111,7 +113,7 @@ fn sweep(place: &Path) {
         }
         // Of the entry itself, if it is a link.
         let is_ours = entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == user);
-        if let (true, Ok(Taken::Locked(_lock))) = (is_ours, take(&entry.path())) {
+        if let (true, Ok(DirectoryClaim::Locked(_lock))) = (is_ours, take(&entry.path())) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -8,7 +8,7 @@ use forebear::timer::{Signal as TimerSignal, TimerEvent};
 use rustix::process::{Pid, getpgid};
 
 use super::GroupStatus;
-use super::builder::{self, Hook, Settings, TimerHook, Timers};
+use super::builder::{self, AgentSettings, Hook, TimerHook, Timers};
 use super::error::AgentError;
 use super::event::AgentEvent;
 use super::inbox::{Expired, Inbox};
@@ -19,8 +19,8 @@ use super::scratch::Scratch;
 const MOST_FAILURES: usize = 64;
 
 /// See the module head.
-pub(super) struct Shared {
-    pub(super) settings: Settings,
+pub(super) struct AgentShared {
+    pub(super) settings: AgentSettings,
     pub(super) inbox: Arc<Inbox>,
     pub(super) timers: Option<LocalTimerHandle>,
     /// Of the socket of those timers. Removed after the server has ended.
@@ -42,8 +42,12 @@ pub(super) struct Now {
     pub(super) metrics: AgentMetrics,
 }
 
-impl Shared {
-    pub(super) fn new(settings: Settings, timers: Timers, hook: Hook) -> Result<Arc<Shared>, AgentError> {
+impl AgentShared {
+    pub(super) fn new(
+        settings: AgentSettings,
+        timers: Timers,
+        hook: Hook,
+    ) -> Result<Arc<AgentShared>, AgentError> {
         let inbox = Arc::new(Inbox::new()?);
         let for_timer = inbox.clone();
         let workers = settings.nodes[settings.own].workers;
@@ -63,7 +67,7 @@ impl Shared {
         };
         let now =
             Now { running: false, listens: false, status, size: workers, metrics: AgentMetrics::default() };
-        Ok(Arc::new(Shared {
+        Ok(Arc::new(AgentShared {
             settings,
             inbox,
             timers,
@@ -110,7 +114,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for AgentShared {
     fn drop(&mut self) {
         if let Some(timers) = &self.timers {
             // So that its socket is gone when the process ends. A server that hangs in its user's hook is left behind.

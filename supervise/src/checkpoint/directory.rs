@@ -23,7 +23,7 @@ const TEMPORARY_INDEX: &str = ".checkpoints.tmp";
 pub(super) type OnWarning = Arc<dyn Fn(&str) + Send + Sync>;
 
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct DirectoryShared {
     pub(super) dir: PathBuf,
     pub(super) keep: usize,
     pub(super) on_warning: OnWarning,
@@ -32,7 +32,7 @@ pub(super) struct Shared {
     pub(super) saving: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
-impl Shared {
+impl DirectoryShared {
     pub(super) fn list(&self) -> Result<Vec<Checkpoint>, CheckpointError> {
         let (mut found, _) = self.scan()?;
         found.sort_by_key(|one| std::cmp::Reverse(one.sequence));

@@ -9,13 +9,13 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::again::{kill_saves, kills};
-use super::directory::Shared;
+use super::directory::DirectoryShared;
 use super::disk::{Disk, Output, Real};
 use super::{Checkpoint, CheckpointError, Checkpoints, Snapshot};
 
 pub(super) fn on(dir: &Path, disk: impl Disk + 'static) -> Checkpoints {
     let checkpoints = Checkpoints::open(dir).unwrap().keep(2).on_warning(|_| {});
-    let shared = Shared { disk: Arc::new(disk), ..Shared::clone(&checkpoints.0) };
+    let shared = DirectoryShared { disk: Arc::new(disk), ..DirectoryShared::clone(&checkpoints.0) };
     Checkpoints(Arc::new(shared))
 }
 

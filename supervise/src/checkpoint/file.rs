@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::io_at;
-use super::sections::{AT_ONCE, Entry, LONGEST_TABLE, SavedSections, Sections};
+use super::sections::{AT_ONCE, LONGEST_TABLE, SavedSections, SectionEntry, Sections};
 use super::{CheckpointError, State};
 
 const MAGIC: [u8; 8] = *b"FBCKPT\r\n";
@@ -121,7 +121,12 @@ pub(super) fn open(path: &Path) -> Result<(Header, SavedSections), CheckpointErr
 }
 
 /// The table of a file, which must account for every byte between the header and itself.
-fn table(file: &mut File, path: &Path, length: u64, head: &[u8]) -> Result<Vec<Entry>, CheckpointError> {
+fn table(
+    file: &mut File,
+    path: &Path,
+    length: u64,
+    head: &[u8],
+) -> Result<Vec<SectionEntry>, CheckpointError> {
     let bad = || corrupt(path, None);
     let end = length.checked_sub(FOOTER).filter(|end| *end >= HEADER).ok_or_else(bad)?;
     let mut footer = [0; FOOTER as usize];
@@ -150,7 +155,7 @@ fn table(file: &mut File, path: &Path, length: u64, head: &[u8]) -> Result<Vec<E
             .and_then(|name| String::from_utf8(name.to_vec()).ok())
             .ok_or_else(bad)?;
         let numbers = take(&mut rest, 20).ok_or_else(bad)?;
-        let entry = Entry {
+        let entry = SectionEntry {
             name,
             offset: u64_at(numbers, 0),
             length: u64_at(numbers, 8),

@@ -19,7 +19,7 @@ use super::disk::{Disk, Output, Real};
 use super::faulty::{on, restored, state};
 
 #[derive(Clone)]
-enum Step {
+enum DiskStep {
     /// A file of this number is at this path from now on, empty.
     Create(u64, PathBuf),
     Write(u64, Vec<u8>),
@@ -31,14 +31,14 @@ enum Step {
     Reported(u64),
 }
 
-type Notes = Arc<Mutex<Vec<Step>>>;
+type Notes = Arc<Mutex<Vec<DiskStep>>>;
 
 struct Noting(Notes);
 
 struct NotingFile(Box<dyn Output>, u64, Notes);
 
 impl Noting {
-    fn note(&self, step: Step) {
+    fn note(&self, step: DiskStep) {
         self.0.lock().unwrap().push(step);
     }
 }
@@ -49,24 +49,24 @@ impl Disk for Noting {
             // Two files may be created at once.
             let mut notes = self.0.lock().unwrap();
             let number = notes.len() as u64;
-            notes.push(Step::Create(number, path.to_owned()));
+            notes.push(DiskStep::Create(number, path.to_owned()));
             number
         };
         Ok(Box::new(NotingFile(Real.create(path)?, number, self.0.clone())))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.note(Step::Rename(from.to_owned(), to.to_owned()));
+        self.note(DiskStep::Rename(from.to_owned(), to.to_owned()));
         Real.rename(from, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<Option<JoinHandle<()>>> {
-        self.note(Step::Remove(path.to_owned()));
+        self.note(DiskStep::Remove(path.to_owned()));
         Real.remove(path)
     }
 
     fn sync_names(&self, _: &Path) -> io::Result<()> {
-        self.note(Step::SyncNames);
+        self.note(DiskStep::SyncNames);
         Ok(())
     }
 }
@@ -74,7 +74,7 @@ impl Disk for Noting {
 impl Write for NotingFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.0.write(bytes)?;
-        self.2.lock().unwrap().push(Step::Write(self.1, bytes[..written].to_vec()));
+        self.2.lock().unwrap().push(DiskStep::Write(self.1, bytes[..written].to_vec()));
         Ok(written)
     }
 
@@ -85,7 +85,7 @@ impl Write for NotingFile {
 
 impl Output for NotingFile {
     fn sync(&mut self) -> io::Result<()> {
-        self.2.lock().unwrap().push(Step::Sync(self.1));
+        self.2.lock().unwrap().push(DiskStep::Sync(self.1));
         Ok(())
     }
 }
@@ -95,7 +95,7 @@ impl Output for NotingFile {
 struct Remains {
     names: BTreeMap<PathBuf, u64>,
     /// Since the last sync of the names.
-    changes: Vec<Step>,
+    changes: Vec<DiskStep>,
     /// Of each file all that was written, and how much of it is synced.
     files: BTreeMap<u64, (Vec<u8>, usize)>,
 }
@@ -104,37 +104,37 @@ struct Remains {
 const BLOCK: usize = 4_096;
 
 impl Remains {
-    fn goes_on(&mut self, step: &Step) {
+    fn goes_on(&mut self, step: &DiskStep) {
         match step {
-            Step::Create(number, _) => {
+            DiskStep::Create(number, _) => {
                 self.files.insert(*number, (Vec::new(), 0));
                 self.changes.push(step.clone());
             }
-            Step::Write(number, bytes) => self.files.get_mut(number).unwrap().0.extend(bytes),
-            Step::Sync(number) => {
+            DiskStep::Write(number, bytes) => self.files.get_mut(number).unwrap().0.extend(bytes),
+            DiskStep::Sync(number) => {
                 let (bytes, synced) = self.files.get_mut(number).unwrap();
                 *synced = bytes.len();
             }
-            Step::Rename(..) | Step::Remove(_) => self.changes.push(step.clone()),
-            Step::SyncNames => {
+            DiskStep::Rename(..) | DiskStep::Remove(_) => self.changes.push(step.clone()),
+            DiskStep::SyncNames => {
                 for change in std::mem::take(&mut self.changes) {
                     self.changes_names(&change);
                 }
             }
-            Step::Reported(_) => {}
+            DiskStep::Reported(_) => {}
         }
     }
 
-    fn changes_names(&mut self, change: &Step) {
+    fn changes_names(&mut self, change: &DiskStep) {
         match change {
-            Step::Create(number, path) => drop(self.names.insert(path.clone(), *number)),
+            DiskStep::Create(number, path) => drop(self.names.insert(path.clone(), *number)),
             // Its file may have been made by a change that is lost: then there is nothing to rename.
-            Step::Rename(from, to) => {
+            DiskStep::Rename(from, to) => {
                 if let Some(number) = self.names.remove(from) {
                     self.names.insert(to.clone(), number);
                 }
             }
-            Step::Remove(path) => drop(self.names.remove(path)),
+            DiskStep::Remove(path) => drop(self.names.remove(path)),
             _ => {}
         }
     }
@@ -193,13 +193,13 @@ fn lose_power(keep: usize) {
     let checkpoints = on(dir.path(), Noting(notes.clone())).keep(keep);
     for step in [1, 2, 3, 4, 5] {
         checkpoints.save(step, &state(step)).unwrap();
-        notes.lock().unwrap().push(Step::Reported(step));
+        notes.lock().unwrap().push(DiskStep::Reported(step));
     }
     let steps = notes.lock().unwrap().clone();
     let (mut remains, mut reported, mut newer) = (Remains::default(), 0, 0);
     for (at, step) in steps.iter().enumerate() {
         remains.goes_on(step);
-        if let Step::Reported(step) = step {
+        if let DiskStep::Reported(step) = step {
             reported = *step;
         }
         for seed in 0..8 {

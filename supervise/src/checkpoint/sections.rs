@@ -20,7 +20,7 @@ pub(super) const LONGEST_TABLE: u64 = 1 << 30;
 pub(super) const ENTRY: u64 = 24;
 
 /// One section, in the table.
-pub(super) struct Entry {
+pub(super) struct SectionEntry {
     pub(super) name: String,
     pub(super) offset: u64,
     pub(super) length: u64,
@@ -68,7 +68,7 @@ pub(super) struct Entry {
 pub struct Sections<'a> {
     out: &'a mut dyn Write,
     offset: u64,
-    entries: Vec<Entry>,
+    entries: Vec<SectionEntry>,
     names: HashSet<String>,
     /// Bytes of the table of these sections.
     table: u64,
@@ -171,7 +171,7 @@ impl<'a> Sections<'a> {
     }
 
     /// The table, where it begins, and what the system has refused.
-    pub(super) fn finish(self) -> (Vec<Entry>, u64, Option<io::Error>) {
+    pub(super) fn finish(self) -> (Vec<SectionEntry>, u64, Option<io::Error>) {
         (self.entries, self.offset, self.refused)
     }
 
@@ -213,7 +213,12 @@ impl<'a> Sections<'a> {
             return Err(SectionError::Twice { section: name.to_owned() }.into());
         }
         self.table = table;
-        self.entries.push(Entry { name: name.to_owned(), offset: self.offset, length: 0, checksum: 0 });
+        self.entries.push(SectionEntry {
+            name: name.to_owned(),
+            offset: self.offset,
+            length: 0,
+            checksum: 0,
+        });
         Ok(SectionWriter { sections: self })
     }
 }
@@ -308,11 +313,11 @@ impl Write for SectionWriter<'_, '_> {
 /// ```
 pub struct SavedSections {
     path: PathBuf,
-    entries: Vec<Entry>,
+    entries: Vec<SectionEntry>,
 }
 
 impl SavedSections {
-    pub(super) fn new(path: PathBuf, entries: Vec<Entry>) -> Self {
+    pub(super) fn new(path: PathBuf, entries: Vec<SectionEntry>) -> Self {
         SavedSections { path, entries }
     }
 

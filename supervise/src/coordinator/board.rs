@@ -11,7 +11,7 @@
 //! | --- | --- | --- |
 //! | `word` | any thread reads it; a thread that holds the lock writes it | relaxed: it orders nothing, [`Board::stopped`] does |
 //! | `stopped` | any thread waits for it; a thread that holds the lock sets and resets it | an event, which wakes |
-//! | [`State`] | any thread, for a few steps | under the lock; no code of a user's runs there, and nothing waits |
+//! | [`BoardState`] | any thread, for a few steps | under the lock; no code of a user's runs there, and nothing waits |
 //! | a member's [`Slot`] | the member writes it, a join reads it | atomic cells |
 //!
 //! # The races
@@ -60,12 +60,12 @@ const TICKS_KEPT: usize = 256;
 pub(super) struct Board {
     word: AtomicU64,
     pub(super) stopped: Event,
-    state: Mutex<State>,
+    state: Mutex<BoardState>,
 }
 
-pub(super) struct State {
+pub(super) struct BoardState {
     next: u64,
-    members: BTreeMap<u64, Entry>,
+    members: BTreeMap<u64, MemberEntry>,
     joins: Vec<Arc<Join>>,
     /// When the stop was requested.
     stop: Option<Instant>,
@@ -82,7 +82,7 @@ pub(super) struct State {
 }
 
 /// What is known of a member.
-struct Entry {
+struct MemberEntry {
     slot: Arc<Slot>,
     stopper: Option<Box<dyn Stop>>,
     request: Option<AnyRequest>,
@@ -117,7 +117,7 @@ pub(super) enum Reported {
 }
 
 /// What a joiner finds.
-pub(super) struct Look {
+pub(super) struct JoinView {
     pub(super) left: u64,
     pub(super) stop: Option<Instant>,
 }
@@ -139,7 +139,7 @@ pub(super) struct Rules {
 
 impl Board {
     pub(super) fn new() -> Board {
-        let state = State {
+        let state = BoardState {
             next: 0,
             members: BTreeMap::new(),
             joins: Vec::new(),
@@ -156,7 +156,7 @@ impl Board {
     }
 
     /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,7 +175,7 @@ impl Board {
     }
 
     /// Advances the tick. Returns when it was advanced.
-    fn tick(&self, state: &mut State) -> Instant {
+    fn tick(&self, state: &mut BoardState) -> Instant {
         let now = Instant::now();
         let word = self.word.load(Ordering::Relaxed) + TICK;
         self.word.store(word, Ordering::Relaxed);
@@ -196,7 +196,7 @@ impl Board {
         self.begin_stop(&mut self.lock())
     }
 
-    fn begin_stop(&self, state: &mut State) -> Option<u64> {
+    fn begin_stop(&self, state: &mut BoardState) -> Option<u64> {
         if state.stop.is_some() {
             return None;
         }
@@ -345,7 +345,7 @@ impl Board {
         let seen = AtomicU64::new(self.word.load(Ordering::Relaxed));
         let slot =
             Arc::new(Slot { id, name, place: AtomicCell::new(None), seen, reported: AtomicBool::new(false) });
-        let entry = Entry { slot: slot.clone(), stopper: None, request: None, joins: Vec::new() };
+        let entry = MemberEntry { slot: slot.clone(), stopper: None, request: None, joins: Vec::new() };
         state.members.insert(id, entry);
         slot
     }
@@ -409,18 +409,18 @@ impl Board {
     }
 
     /// What a join goes by. It has reset its event before.
-    pub(super) fn look(&self, join: &Join) -> Look {
+    pub(super) fn look(&self, join: &Join) -> JoinView {
         let state = self.lock();
-        Look { left: join.left.load(Ordering::Relaxed), stop: state.stop }
+        JoinView { left: join.left.load(Ordering::Relaxed), stop: state.stop }
     }
 
     /// The members that a join still waits for. Their stoppers are taken along.
     pub(super) fn left(&self, join: &Arc<Join>) -> Vec<Left> {
         let mut state = self.lock();
-        let State { members, ticks, .. } = &mut *state;
+        let BoardState { members, ticks, .. } = &mut *state;
         let listed =
             members.values_mut().filter(|entry| entry.joins.iter().any(|known| Arc::ptr_eq(known, join)));
-        let is_left = |entry: &mut Entry| Left {
+        let is_left = |entry: &mut MemberEntry| Left {
             slot: entry.slot.clone(),
             request: entry.request.clone(),
             stopper: entry.stopper.take(),

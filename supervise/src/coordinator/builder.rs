@@ -11,7 +11,7 @@ use forebear::{Failure, Runtime};
 use super::board::{Board, Rules};
 #[cfg(unix)]
 use super::signals;
-use super::{Coordinator, EndOfInput, IsClean, Shared};
+use super::{Coordinator, CoordinatorShared, EndOfInput, IsClean};
 use crate::contain::print;
 
 /// How long `join` waits after a stop, if nothing else is said.
@@ -150,7 +150,7 @@ impl CoordinatorBuilder {
             None => Box::new(|failure| failure.downcast_ref::<EndOfInput>().is_some()),
             Some(kinds) => Box::new(move |failure| kinds.iter().any(|is_clean| is_clean(failure))),
         };
-        let coordinator = Coordinator(Arc::new(Shared {
+        let coordinator = Coordinator(Arc::new(CoordinatorShared {
             board: Board::new(),
             grace: self.grace,
             cancel_after: self.cancel_after,

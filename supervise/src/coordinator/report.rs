@@ -9,7 +9,7 @@ use std::thread;
 use forebear::{Error, Failure, Request};
 
 use super::board::Reported;
-use super::{Coordinator, Shared, member};
+use super::{Coordinator, CoordinatorShared, member};
 use crate::contain::contained;
 
 /// The input has ended: the error by which a worker stops all workers without a failure.
@@ -107,7 +107,7 @@ impl Coordinator {
     }
 }
 
-impl Shared {
+impl CoordinatorShared {
     fn unhandled(&self, failure: &Failure) {
         contained(|| (self.on_unhandled_failure)(failure));
     }
@@ -117,7 +117,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for CoordinatorShared {
     fn drop(&mut self) {
         if let Some(failure) = self.board.unheard() {
             self.unhandled(&failure);

@@ -43,21 +43,21 @@ fn next_time(now: u64, names: impl Iterator<Item = String>) -> u64 {
 }
 
 /// A record that is being put together: the length, its checksum, the bytes of a message, their checksum.
-pub(super) struct Record(Message);
+pub(super) struct FileRecord(Message);
 
 /// Bytes of the length and its checksum.
 const HEAD: usize = 12;
 /// Bytes of the checksum at the end.
 const TAIL: usize = 4;
 
-impl Record {
-    pub(super) fn begin() -> Record {
-        Record(Message::behind(&[0; HEAD], TAIL))
+impl FileRecord {
+    pub(super) fn begin() -> FileRecord {
+        FileRecord(Message::behind(&[0; HEAD], TAIL))
     }
 
     /// Adds to its message.
-    pub(super) fn with(self, add: impl FnOnce(Message) -> Message) -> Record {
-        Record(add(self.0))
+    pub(super) fn with(self, add: impl FnOnce(Message) -> Message) -> FileRecord {
+        FileRecord(add(self.0))
     }
 
     /// Its bytes.

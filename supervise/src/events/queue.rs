@@ -30,12 +30,12 @@ const MOST: usize = 1 << 20;
 /// See the module head.
 #[derive(Default)]
 pub(super) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     bytes: Vec<u8>,
     for_room: Vec<oneshot::Sender<()>>,
     for_flush: Vec<oneshot::Sender<()>>,
@@ -66,7 +66,7 @@ pub(super) enum Refused {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,7 +114,7 @@ impl Queue {
         self.wake_if(true, state);
     }
 
-    fn wake_if(&self, wakes: bool, mut state: MutexGuard<'_, State>) {
+    fn wake_if(&self, wakes: bool, mut state: MutexGuard<'_, QueueState>) {
         if wakes {
             state.rest = Rest::None;
             drop(state);
@@ -151,7 +151,7 @@ impl Queue {
         let mut state = self.lock();
         if !state.is_urgent() {
             state.rest = Rest::Pause;
-            let paused = |state: &mut State| state.rest == Rest::Pause;
+            let paused = |state: &mut QueueState| state.rest == Rest::Pause;
             let (woken, _) =
                 self.wake.wait_timeout_while(state, PAUSE, paused).unwrap_or_else(PoisonError::into_inner);
             state = woken;
@@ -172,7 +172,7 @@ impl Queue {
     }
 }
 
-impl State {
+impl QueueState {
     fn is_urgent(&self) -> bool {
         self.closed || self.bytes.len() >= FULL || !self.for_flush.is_empty()
     }

@@ -18,7 +18,7 @@ type Summarise<S> = Box<dyn Fn(&S) -> Result<Summary, Error> + Send + Sync>;
 type OnWarning = Box<dyn Fn(&str) + Send + Sync>;
 
 /// What the builder leaves to the supervisor.
-pub(super) struct Settings<S> {
+pub(super) struct SupervisorSettings<S> {
     pub(super) state: Arc<S>,
     pub(super) steps: StepCounter,
     pub(super) dir: Option<PathBuf>,
@@ -117,13 +117,13 @@ pub(super) struct Settings<S> {
 /// ```
 #[must_use = "a builder does nothing before `build`"]
 pub struct SupervisorBuilder<S> {
-    settings: Settings<S>,
+    settings: SupervisorSettings<S>,
     when_chief_dies: Option<ChiefDeath>,
 }
 
 impl<S: State> SupervisorBuilder<S> {
     pub(super) fn new(state: S) -> Self {
-        let settings = Settings {
+        let settings = SupervisorSettings {
             state: Arc::new(state),
             steps: StepCounter::default(),
             dir: None,

@@ -54,7 +54,7 @@ impl Phase {
 
 /// What stands in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct ChiefRecord {
     pub(super) epoch: u64,
     pub(super) pid: u32,
     pub(super) phase: Phase,
@@ -62,11 +62,11 @@ pub(super) struct Record {
 
 /// What a look finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct ChiefView {
     /// A process holds the lock.
     pub(super) held: bool,
     /// The record of that one, or of the last one. `None`: there has been no chief.
-    pub(super) record: Option<Record>,
+    pub(super) record: Option<ChiefRecord>,
 }
 
 /// The place of a chief. Dropped, it is given up, and the record stays as it is.
@@ -75,7 +75,7 @@ pub(super) struct Place {
     dir: PathBuf,
     /// Holds the lock. `None` once it has been given up.
     file: Option<File>,
-    record: Record,
+    record: ChiefRecord,
     /// What the record said before.
     before: Option<Phase>,
 }
@@ -95,7 +95,7 @@ pub(super) fn take(dir: &Path) -> Result<Option<Place>, AtFile> {
     }
     let written = read(&mut file).map_err(at).and_then(|before| {
         let epoch = before.map_or(0, |before| before.epoch).wrapping_add(1);
-        let record = Record { epoch, pid: std::process::id(), phase: Phase::Starting };
+        let record = ChiefRecord { epoch, pid: std::process::id(), phase: Phase::Starting };
         let before = before.map(|before| before.phase);
         let place = Place { dir: dir.to_owned(), file: None, record, before };
         place.write().map(|()| place)
@@ -113,9 +113,9 @@ pub(super) fn take(dir: &Path) -> Result<Option<Place>, AtFile> {
 }
 
 /// Looks which process is chief.
-pub(super) fn look(dir: &Path) -> Result<Look, AtFile> {
+pub(super) fn look(dir: &Path) -> Result<ChiefView, AtFile> {
     let path = dir.join(LOCK);
-    let no_chief = Look { held: false, record: None };
+    let no_chief = ChiefView { held: false, record: None };
     let _guard = match guard(dir, false) {
         Err((_, error)) if error.kind() == io::ErrorKind::NotFound => return Ok(no_chief),
         guard => guard?,
@@ -129,7 +129,7 @@ pub(super) fn look(dir: &Path) -> Result<Look, AtFile> {
     if !held {
         system::unlock(&file);
     }
-    Ok(Look { held, record: read(&mut file).map_err(at)? })
+    Ok(ChiefView { held, record: read(&mut file).map_err(at)? })
 }
 
 /// The process of the chief there, if that can be found out.
@@ -163,7 +163,7 @@ impl Place {
     /// Writes the record through a handle of its own: its closing wakes the watches of the other processes. The guard is held.
     fn write(&self) -> Result<(), AtFile> {
         let path = self.dir.join(LOCK);
-        let Record { epoch, pid, phase } = self.record;
+        let ChiefRecord { epoch, pid, phase } = self.record;
         let mut line = format!("chief-1 {epoch} {pid} {}", phase.word());
         line.extend(std::iter::repeat_n(' ', RECORD - 1 - line.len()));
         line.push('\n');
@@ -187,23 +187,24 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// Given up when this is dropped.
-struct Guard(File);
+struct RecordGuard(File);
 
-impl Drop for Guard {
+impl Drop for RecordGuard {
     fn drop(&mut self) {
         system::unlock(&self.0);
     }
 }
 
 /// Waits for the guard, which others hold for a moment.
-fn guard(dir: &Path, exclusive: bool) -> Result<Guard, AtFile> {
+fn guard(dir: &Path, exclusive: bool) -> Result<RecordGuard, AtFile> {
     let path = dir.join(GUARD);
     let file = if exclusive { open(&path) } else { ordinary::open(File::options().read(true), &path) };
-    file.and_then(|file| system::lock(&file, exclusive).map(|()| Guard(file))).map_err(|error| (path, error))
+    file.and_then(|file| system::lock(&file, exclusive).map(|()| RecordGuard(file)))
+        .map_err(|error| (path, error))
 }
 
 /// A record that was written in part, when there was no room, is none.
-fn read(file: &mut File) -> io::Result<Option<Record>> {
+fn read(file: &mut File) -> io::Result<Option<ChiefRecord>> {
     let mut line = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     if file.take(RECORD as u64).read_to_end(&mut line)? != RECORD {
@@ -213,7 +214,7 @@ fn read(file: &mut File) -> io::Result<Option<Record>> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [magic, epoch, pid, phase] = words[..] else { return Ok(None) };
     let numbers = epoch.parse().ok().zip(pid.parse().ok()).zip(Phase::of(phase));
-    Ok(numbers.filter(|_| magic == "chief-1").map(|((epoch, pid), phase)| Record { epoch, pid, phase }))
+    Ok(numbers.filter(|_| magic == "chief-1").map(|((epoch, pid), phase)| ChiefRecord { epoch, pid, phase }))
 }
 
 #[cfg(unix)]
@@ -269,7 +270,7 @@ mod tests {
     #[test]
     fn one_at_a_time_has_the_place_and_each_has_an_epoch() {
         let dir = tempfile::TempDir::new().unwrap();
-        assert_eq!(look(dir.path()).unwrap(), Look { held: false, record: None });
+        assert_eq!(look(dir.path()).unwrap(), ChiefView { held: false, record: None });
         let mut first = take(dir.path()).unwrap().unwrap();
         assert!(take(dir.path()).unwrap().is_none());
         let seen = look(dir.path()).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebear::time::now;
 
 use super::FreeOnDrop;
-use super::builder::Settings;
+use super::builder::SupervisorSettings;
 use super::chief::Phase;
 use super::error::SuperviseError;
 use super::session::{Session, lock};
@@ -162,7 +162,7 @@ fn rate(before: (u64, Instant), now: (u64, Instant)) -> f64 {
     if steps == 0.0 && seconds == Duration::ZERO { 0.0 } else { steps / seconds.as_secs_f64() }
 }
 
-impl<S> Settings<S> {
+impl<S> SupervisorSettings<S> {
     pub(super) fn warn(&self, text: &str) {
         contained(|| (self.on_warning)(text));
     }

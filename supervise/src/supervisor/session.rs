@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use forebear::{Cancelled, Error, Failure, Request, blocking, shield, yield_now};
 
-use super::builder::Settings;
+use super::builder::SupervisorSettings;
 use super::chief::{self, Phase, Place};
 use super::error::SuperviseError;
 use super::gate::Gate;
@@ -46,7 +46,7 @@ pub struct Session<S>(pub(super) Arc<Running<S>>);
 
 /// What all handles of a session share.
 pub(super) struct Running<S> {
-    pub(super) settings: Arc<Settings<S>>,
+    pub(super) settings: Arc<SupervisorSettings<S>>,
     pub(super) checkpoints: Option<Checkpoints>,
     pub(super) restored_from: Option<Checkpoint>,
     /// From [`Supervisor::recover`](super::Supervisor::recover): why the state is not ready.
@@ -65,7 +65,7 @@ pub(super) struct Running<S> {
 }
 
 impl<S> Running<S> {
-    pub(super) fn new(settings: Arc<Settings<S>>, checkpoints: Option<Checkpoints>) -> Running<S> {
+    pub(super) fn new(settings: Arc<SupervisorSettings<S>>, checkpoints: Option<Checkpoints>) -> Running<S> {
         Running {
             settings,
             checkpoints,

@@ -18,7 +18,7 @@ use forebear::time::now;
 use forebear::{Cancelled, Error, TimeoutError, blocking};
 
 use super::builder::Check;
-use super::chief::{self, Look, Phase, Place, Record};
+use super::chief::{self, ChiefRecord, ChiefView, Phase, Place};
 use super::error::{ChiefDied, SuperviseError};
 use super::preparing::{Prepared, Preparing, Readiness};
 use super::role::{Chief, ChiefDeath};
@@ -49,7 +49,7 @@ struct Ready {
 enum Role {
     Chief(Option<Place>),
     /// With what has been prepared, and the chief that is watched from now on.
-    Other(Ready, Option<(Watch, Option<Record>)>),
+    Other(Ready, Option<(Watch, Option<ChiefRecord>)>),
 }
 
 impl<S: State> Supervisor<S> {
@@ -121,7 +121,7 @@ impl<S: State> Supervisor<S> {
         std::fs::create_dir_all(dir).map_err(|error| (dir.to_owned(), error))?;
         let watch = Watch::begin(dir, settings.look_every).map_err(|error| (dir.to_owned(), error))?;
         if mode == Mode::Recover {
-            let Look { held, record } = found(&watch)?;
+            let ChiefView { held, record } = found(&watch)?;
             let record = record.filter(|_| held);
             return Ok(Role::Other(self.follow(checkpoints)?, Some((watch, record))));
         }
@@ -139,23 +139,23 @@ impl<S: State> Supervisor<S> {
         waiting.stop_by(watch.waker());
         let (begun, mut last) = (now(), String::new());
         loop {
-            let Look { held, record } = found(&watch)?;
+            let ChiefView { held, record } = found(&watch)?;
             let reason = match record {
                 _ if !held && settings.chief == Chief::Elect => match take(dir)? {
                     Some(place) => return Ok(Role::Chief(Some(place))),
                     None => "another process becomes the chief".to_owned(),
                 },
-                Some(Record { phase: Phase::Ready, .. }) if held => match self.follow(checkpoints)? {
+                Some(ChiefRecord { phase: Phase::Ready, .. }) if held => match self.follow(checkpoints)? {
                     Ready { not_ready: Some(reason), .. } => reason,
                     ready => return Ok(Role::Other(ready, Some((watch, record)))),
                 },
-                Some(Record { phase: Phase::Starting, pid, .. }) if held => {
+                Some(ChiefRecord { phase: Phase::Starting, pid, .. }) if held => {
                     format!("the chief, process {pid}, prepares the state")
                 }
-                Some(Record { phase: Phase::Stopped, .. }) => {
+                Some(ChiefRecord { phase: Phase::Stopped, .. }) => {
                     "the chief has stopped, and no other one has come".to_owned()
                 }
-                Some(Record { pid, .. }) if !held => {
+                Some(ChiefRecord { pid, .. }) if !held => {
                     format!(
                         "the chief, process {pid}, has ended without a clean stop, and no other one has come"
                     )
@@ -332,11 +332,11 @@ impl<S: State> Session<S> {
     }
 
     /// The life of the request that watches the chief: until that has ended, or this process has taken its place.
-    fn watch_chief(&self, me: &Member, watch: &Watch, mut known: Option<Record>) -> Result<(), Error> {
+    fn watch_chief(&self, me: &Member, watch: &Watch, mut known: Option<ChiefRecord>) -> Result<(), Error> {
         let settings = &self.0.settings;
         let Some(dir) = &settings.dir else { return Ok(()) };
         loop {
-            let Look { held, record } = found(watch)?;
+            let ChiefView { held, record } = found(watch)?;
             let over = match (known, record) {
                 // Before the first chief, in a session that was recovered.
                 (None, record) => {
@@ -405,6 +405,6 @@ fn take(dir: &Path) -> Result<Option<Place>, SuperviseError> {
     Ok(taken?)
 }
 
-fn found(watch: &Watch) -> Result<Look, SuperviseError> {
+fn found(watch: &Watch) -> Result<ChiefView, SuperviseError> {
     watch.look().map_err(|(path, source)| SuperviseError::Io { path, source })
 }

@@ -22,15 +22,15 @@ use std::time::Duration;
 
 use forebear::sync::Event;
 
-use super::chief::{self, AtFile, Look};
+use super::chief::{self, AtFile, ChiefView};
 use super::published::Published;
 
-type Found = Result<Look, (PathBuf, Arc<io::Error>)>;
+type Found = Result<ChiefView, (PathBuf, Arc<io::Error>)>;
 
 /// Watches until it is dropped.
 pub(super) struct Watch {
     found: Arc<Published<Found>>,
-    stop: system::Stop,
+    stop: system::StopHandle,
 }
 
 impl Watch {
@@ -70,12 +70,12 @@ impl Drop for Watch {
     }
 }
 
-fn share(look: Result<Look, AtFile>) -> Found {
+fn share(look: Result<ChiefView, AtFile>) -> Found {
     look.map_err(|(path, error)| (path, Arc::new(error)))
 }
 
 /// Looks, and again if that has shown another chief, whose process is watched before the second look.
-fn look(dir: &Path, sleeper: &mut system::Sleeper) -> Result<Look, AtFile> {
+fn look(dir: &Path, sleeper: &mut system::Sleeper) -> Result<ChiefView, AtFile> {
     loop {
         let found = chief::look(dir)?;
         let of = found.record.filter(|_| found.held).map(|record| (record.epoch, record.pid));
@@ -97,7 +97,7 @@ mod system {
     use rustix::fs::inotify;
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-    pub(super) struct Stop(Arc<OwnedFd>);
+    pub(super) struct StopHandle(Arc<OwnedFd>);
 
     pub(super) struct Sleeper {
         stop: Arc<OwnedFd>,
@@ -109,7 +109,7 @@ mod system {
         interval: Option<Timespec>,
     }
 
-    pub(super) fn sleeper(dir: &Path, interval: Duration) -> io::Result<(Sleeper, Stop)> {
+    pub(super) fn sleeper(dir: &Path, interval: Duration) -> io::Result<(Sleeper, StopHandle)> {
         use inotify::{CreateFlags, WatchFlags};
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let watch = || {
@@ -120,7 +120,7 @@ mod system {
         let interval = Timespec::try_from(interval).ok();
         let files = watch().ok();
         let sleeper = Sleeper { stop: stop.clone(), files, process: None, descriptor: None, interval };
-        Ok((sleeper, Stop(stop)))
+        Ok((sleeper, StopHandle(stop)))
     }
 
     impl Sleeper {
@@ -170,7 +170,7 @@ mod system {
         }
     }
 
-    impl Stop {
+    impl StopHandle {
         pub(super) fn stop(&self) {
             // It can fail only if it has been called 2^64 times.
             let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
@@ -185,13 +185,13 @@ mod system {
     use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
     use std::time::Duration;
 
-    pub(super) struct Stop(Sender<()>);
+    pub(super) struct StopHandle(Sender<()>);
 
     pub(super) struct Sleeper(Receiver<()>, Duration);
 
-    pub(super) fn sleeper(_: &Path, interval: Duration) -> io::Result<(Sleeper, Stop)> {
+    pub(super) fn sleeper(_: &Path, interval: Duration) -> io::Result<(Sleeper, StopHandle)> {
         let (stop, stopped) = channel();
-        Ok((Sleeper(stopped, interval), Stop(stop)))
+        Ok((Sleeper(stopped, interval), StopHandle(stop)))
     }
 
     impl Sleeper {
@@ -204,7 +204,7 @@ mod system {
         }
     }
 
-    impl Stop {
+    impl StopHandle {
         pub(super) fn stop(&self) {
             let _ = self.0.send(());
         }

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc as Counted;
 
 use forebear_context::context::{Cause, Context, Ticket};
-use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
+use forebear_context::source::{Arm, LeaveResult, Output, ReportsCancel, Source};
 
 use super::core::{Channel, Spot, Store};
 use super::error::{RecvError, SendError, TryRecvError, TrySendError};

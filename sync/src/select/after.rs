@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use forebear_context::context::{Cause, Context, Ticket, with_foreign};
-use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
+use forebear_context::source::{Arm, LeaveResult, Output, ReportsCancel, Source};
 
 /// A source that is ready when `delay` has passed since this call, on the clock of the calling context; never, if an `Instant` cannot
 /// represent that time.

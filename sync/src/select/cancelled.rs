@@ -2,7 +2,7 @@
 
 use forebear_context::context::{Cause, Context, Ticket};
 use forebear_context::error::Cancelled;
-use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
+use forebear_context::source::{Arm, LeaveResult, Output, ReportsCancel, Source};
 
 /// A source that is ready when the calling request is cancelled. In a thread that runs no request it never is.
 ///

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use forebear_context::context::{Cause, Context, Ticket};
 use forebear_context::error::Cancelled;
-use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
+use forebear_context::source::{Arm, LeaveResult, Output, ReportsCancel, Source};
 
 use crate::Event;
 use crate::lock_queue::Place;

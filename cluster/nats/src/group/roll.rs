@@ -25,15 +25,15 @@ pub(crate) struct Roll {
     /// The number of the newest round.
     pub(crate) round: u64,
     /// In the order in which they have come.
-    pub(crate) members: Vec<Entry>,
+    pub(crate) members: Vec<RollEntry>,
     /// The members of the newest round, as they were when it was formed.
-    pub(crate) formed: Vec<Entry>,
+    pub(crate) formed: Vec<RollEntry>,
     /// The members of this round that are done.
     pub(crate) done: Vec<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct RollEntry {
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) size: u64,
@@ -101,13 +101,13 @@ impl Watch {
         }
         // Nobody is done: the round can be formed anew.
         let open = roll.done.is_empty();
-        let breaks = |member: &Entry| member.taken && is_gone(member.id) && open;
+        let breaks = |member: &RollEntry| member.taken && is_gone(member.id) && open;
         let broken = roll.members.iter().any(breaks) || wants.anew == Some(roll.round);
         roll.members.retain(|member| !is_gone(member.id));
         match roll.members.iter_mut().find(|member| member.id == self.id) {
             Some(own) => own.beat = own.beat.wrapping_add(1),
             None if wants.leave => {}
-            None => roll.members.push(Entry {
+            None => roll.members.push(RollEntry {
                 id: self.id,
                 name: self.name.clone(),
                 size: self.size,
@@ -343,7 +343,8 @@ mod tests {
             }
             Some(read)
         };
-        let entry = |id, beat| Entry { id, name: format!("member {id}"), size: 8, beat, taken: id % 2 == 1 };
+        let entry =
+            |id, beat| RollEntry { id, name: format!("member {id}"), size: 8, beat, taken: id % 2 == 1 };
         let rolls = [
             Roll::default(),
             Roll {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use forebear_cluster::FailureKind;
 use forebear_cluster::engine::{Answer, Event, TaskId, WorkerId, WorkerState, WorkerStatus};
 
-use super::{Act, Entry, Ledger, Member};
+use super::{Act, Ledger, LedgerEntry, Member};
 
 impl Ledger {
     /// The process of this start has ended. Whether it was ever ready.
@@ -67,7 +67,7 @@ impl Ledger {
 
     pub(super) fn gone(&mut self, number: u64) {
         let Some(member) = self.members.remove(&number) else { return };
-        let has = |entry: &Entry| entry.lease.as_ref().is_some_and(|lease| lease.member == number);
+        let has = |entry: &LedgerEntry| entry.lease.as_ref().is_some_and(|lease| lease.member == number);
         let its: Vec<TaskId> =
             self.tasks.iter().filter(|(_, entry)| has(entry)).map(|(task, _)| *task).collect();
         its.into_iter().for_each(|task| self.put_back(task, &member.id));

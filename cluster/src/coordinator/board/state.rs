@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use forebear::sync::Event as Wake;
 
-use super::{Ending, Entry, Latch, Limit, Listing, Raises, Settled, State, Then, Unheld, Until};
+use super::{BoardEntry, BoardState, Ending, Latch, Limit, Listing, Raises, Settled, Then, Unheld, Until};
 use crate::engine::{Answer, Event, TaskId, WorkerId, WorkerState};
 use crate::error::{ClusterError, FailureKind, TaskFailure};
 use crate::remote::RemoteState;
 
-impl State {
+impl BoardState {
     /// Whether the condition holds. A failure that is due is raised by this.
     pub(super) fn look(&mut self, until: Until, limit: Limit) -> Result<bool, ClusterError> {
         if let Until::Ended = until {
@@ -93,7 +93,7 @@ impl State {
         self.queued_bytes += listing.bytes;
         self.metrics.scheduled += 1;
         let generation = self.generation;
-        self.tasks.insert(task, Entry { task: listing, generation, leased: None, cancelling: false });
+        self.tasks.insert(task, BoardEntry { task: listing, generation, leased: None, cancelling: false });
         task
     }
 
@@ -184,7 +184,7 @@ impl State {
         }
     }
 
-    fn remove(&mut self, task: TaskId) -> Option<Entry> {
+    fn remove(&mut self, task: TaskId) -> Option<BoardEntry> {
         let entry = self.tasks.remove(&task)?;
         if entry.leased.is_none() {
             self.unqueue(entry.task.bytes);
@@ -238,7 +238,7 @@ impl State {
     }
 
     fn drained(&mut self, before: u64, settled: &mut Vec<Settled>) {
-        let is_old = |entry: &Entry| entry.generation < before;
+        let is_old = |entry: &BoardEntry| entry.generation < before;
         let old: Vec<TaskId> =
             self.tasks.iter().filter(|(_, entry)| is_old(entry)).map(|(task, _)| *task).collect();
         for task in old {

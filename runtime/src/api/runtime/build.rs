@@ -23,7 +23,7 @@ use crate::schedule::worker::{HasWorkers, Worker};
 use crate::shared::deadlines::Deadlines;
 use crate::shared::driven::{Driven, Seat};
 use crate::shared::ending;
-use crate::shared::{Calls, Settings, Shared};
+use crate::shared::{Settings, Shared, UpperCalls};
 use crate::stack::{self, overflow};
 use crate::time::deadlines::Time;
 
@@ -362,7 +362,7 @@ impl RuntimeBuilder {
             hooks: self.hooks,
             deadlines: Deadlines::new(time, &self.name, workers, driven.is_none()),
             driven,
-            calls: Calls {
+            calls: UpperCalls {
                 answer_dumps: dump::answer_all,
                 put_back_drawn: |record| Worker::of(record).put_back_drawn(),
                 sit_down: |record| Worker::of(record).sit_down(),

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use forebear_context::context::{Cause, Context, Ticket};
 use forebear_context::error::Cancelled;
-use forebear_context::source::{Arm, LeaveResult, Output, Source, ReportsCancel};
+use forebear_context::source::{Arm, LeaveResult, Output, ReportsCancel, Source};
 
 use super::RequestSet;
 use super::waiting::each_member;

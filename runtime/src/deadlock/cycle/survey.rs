@@ -43,8 +43,7 @@ impl Survey {
     /// The survey that is due, if one is, by a thread that has nothing else to do and holds no lock. Whether somebody was told.
     pub(crate) fn make_now(&self) -> bool {
         // SAFETY: by the comment above: the caller holds no lock.
-        self.take_note()
-            && unsafe { look_at_all(&|| false) } == SurveyResult::Reported
+        self.take_note() && unsafe { look_at_all(&|| false) } == SurveyResult::Reported
     }
 }
 

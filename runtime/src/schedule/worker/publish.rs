@@ -14,7 +14,6 @@
 
 use std::ptr::{self, NonNull};
 
-
 use super::Worker;
 use crate::cancel;
 use crate::deadlock::urgency;

@@ -103,10 +103,8 @@ impl Worker {
                     debug_assert!(ptr::eq(ready.as_ptr(), fiber), "nothing else has begun here");
                     return Some(Ok(()));
                 }
-                let nobody_else = || {
-                    self.has_private()
-                        || waits.blocked() == self.shared().worker_records().len()
-                };
+                let nobody_else =
+                    || self.has_private() || waits.blocked() == self.shared().worker_records().len();
                 let stuck =
                     self.has_unstarted() && nobody_else() && fiber.context().waits_for().0 != Reason::Sleep;
                 if !stuck {
