@@ -14,9 +14,11 @@
 //! they may read, move, subscribe and unsubscribe.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::error::internal::drop_contained;
 use crate::shim::{Mutex, MutexGuard, time};
 
 /// A source of time.
@@ -115,8 +117,15 @@ struct State {
     now: Instant,
     /// The number of the next subscriber, so that each can be found again.
     next: u64,
-    /// In order of subscription.
-    subscribers: Vec<(u64, Callback)>,
+    /// In the order in which they are called: those of [`Clock::subscribe`], then those of [`ManualClock::on_advance`].
+    subscribers: Vec<Subscriber>,
+}
+
+struct Subscriber {
+    number: u64,
+    /// It came by [`Clock::subscribe`], as a runtime does.
+    is_sleeper: bool,
+    callback: Callback,
 }
 
 type Callback = Arc<dyn Fn(Instant) + Send + Sync>;
@@ -148,8 +157,8 @@ impl ManualClock {
     /// Moves the clock on by `by`, or as far as an `Instant` reaches; then calls the subscribers. Returns the
     /// new time.
     ///
-    /// Moving by zero calls them too. Their order is that of subscription; a panic of one reaches the caller,
-    /// and those after it are not called.
+    /// Moving by zero calls them too. The runtimes on this clock come first, so a callback may wait for what sleeps until the new time. The
+    /// callbacks follow in the order of their subscription. A panic of one reaches the caller when all have been called.
     pub fn advance(&self, by: Duration) -> Instant {
         self.0.jump(|now| saturating_add(now, by))
     }
@@ -192,7 +201,7 @@ impl ManualClock {
     /// assert!(seen.recv().is_err()); // the callback is dropped, and its sender with it
     /// ```
     pub fn on_advance(&self, callback: impl Fn(Instant) + Send + Sync + 'static) -> Subscription {
-        self.0.add(Arc::new(callback), Arc::downgrade(&self.0))
+        self.0.add(false, Arc::new(callback), Arc::downgrade(&self.0))
     }
 }
 
@@ -208,7 +217,7 @@ impl Clock for ManualClock {
     }
 
     fn subscribe(&self, callback: Box<dyn Fn(Instant) + Send + Sync>) -> Option<Subscription> {
-        Some(self.0.add(Arc::from(callback), Arc::downgrade(&self.0)))
+        Some(self.0.add(true, Arc::from(callback), Arc::downgrade(&self.0)))
     }
 }
 
@@ -232,20 +241,33 @@ impl Shared {
         let (now, callbacks) = {
             let mut state = self.lock();
             state.now = to(state.now);
-            let callbacks: Vec<Callback> = state.subscribers.iter().map(|(_, c)| c.clone()).collect();
+            let callbacks: Vec<Callback> =
+                state.subscribers.iter().map(|subscriber| subscriber.callback.clone()).collect();
             (state.now, callbacks)
         };
+        let mut first = None;
         for callback in callbacks {
-            callback(now);
+            // The others have to hear of it, too: a runtime's deadlines may be due.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(move || callback(now))) {
+                match first {
+                    None => first = Some(payload),
+                    Some(_) => drop_contained(payload),
+                }
+            }
+        }
+        if let Some(payload) = first {
+            resume_unwind(payload);
         }
         now
     }
 
-    fn add(&self, callback: Callback, clock: Weak<Shared>) -> Subscription {
+    fn add(&self, is_sleeper: bool, callback: Callback, clock: Weak<Shared>) -> Subscription {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        state.subscribers.push((number, callback));
+        let sleepers = state.subscribers.partition_point(|subscriber| subscriber.is_sleeper);
+        let at = if is_sleeper { sleepers } else { state.subscribers.len() };
+        state.subscribers.insert(at, Subscriber { number, is_sleeper, callback });
         Subscription { clock, number }
     }
 }
@@ -288,7 +310,7 @@ impl Drop for Subscription {
         // The callback's own destructor is user code: it runs when the lock is free again.
         let removed = {
             let mut state = clock.lock();
-            let place = state.subscribers.iter().position(|(number, _)| *number == self.number);
+            let place = state.subscribers.iter().position(|subscriber| subscriber.number == self.number);
             place.map(|place| state.subscribers.remove(place))
         };
         drop(removed);

@@ -92,7 +92,7 @@ fn a_deadline_too_far_off_is_never() {
 }
 
 #[test]
-fn subscribers_are_called_in_order_after_the_time_has_changed() {
+fn subscribers_are_called_after_the_time_has_changed_and_sleepers_before_callbacks() {
     let clock = ManualClock::new();
     let start = clock.now();
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -100,17 +100,18 @@ fn subscribers_are_called_in_order_after_the_time_has_changed() {
         let (seen, same) = (seen.clone(), clock.clone());
         move |now: Instant| seen.lock().unwrap().push((who, now - start, same.now() == now))
     };
-    let _first = clock.on_advance(note("first"));
-    let _second = Clock::subscribe(&clock, Box::new(note("second"))).expect("it jumps");
-    clock.advance(SECOND);
-    clock.set(start + 5 * SECOND);
-    let wanted = [
-        ("first", SECOND, true),
-        ("second", SECOND, true),
-        ("first", 5 * SECOND, true),
-        ("second", 5 * SECOND, true),
-    ];
-    assert_eq!(*seen.lock().unwrap(), wanted);
+    let sleeper = |who| Clock::subscribe(&clock, Box::new(note(who))).expect("it jumps");
+    let _third = clock.on_advance(note("third"));
+    let _first = sleeper("first");
+    let _fourth = clock.on_advance(note("fourth"));
+    let _second = sleeper("second");
+    for (move_on, after) in [(SECOND, 1), (5 * SECOND, 6)] {
+        clock.advance(move_on);
+        let wanted = ["first", "second", "third", "fourth"].map(|who| (who, after * SECOND, true));
+        assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), wanted);
+    }
+    clock.set(start + 7 * SECOND);
+    assert_eq!(seen.lock().unwrap().len(), 4);
 }
 
 #[test]
