@@ -6,7 +6,7 @@
 //! # Which side drops the value
 //!
 //! The result of `f` goes to a slot of which both sides have a count, and the caller takes it out. A caller that was cancelled gives its
-//! count up. Then the thread of the call drops the slot with the result, when `f` has returned.
+//! count up. Then the thread of the call drops the slot with the result, when `f` has returned. If it has returned by then, the caller does.
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError}; // not modelled: what races is the signal
@@ -93,7 +93,11 @@ pub fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Re
         give_back_foreign();
     })
     .detach();
-    call.done.wait(Reason::Blocking, "a blocking call", caller)?;
+    if let Err(cancelled) = call.done.wait(Reason::Blocking, "a blocking call", caller) {
+        // The call may be over by now, and this the last count.
+        drop_contained(call);
+        return Err(cancelled);
+    }
     let outcome = call.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
     match outcome {
         Some(Ok(value)) => Ok(value),

@@ -19,12 +19,13 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt::{self, Write as _};
+use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use super::chain::{self, Chain};
 use super::name::ShownName;
-use super::panicked::Panicked;
+use super::panicked::{Contained, Panicked};
 use super::unwind::payload_into_error;
 use super::{Cycle, Error, SourceLocation, WaitError};
 
@@ -71,8 +72,22 @@ struct Origin {
 
 #[cfg_attr(shuttle, allow(clippy::large_enum_variant, reason = "a lock of shuttle's is large"))]
 enum FailureCause {
-    Error(Error),
+    Error(Cause),
     Panic(Panicked),
+}
+
+/// An error whose destructor cannot unwind into whoever drops the last failure.
+struct Cause(Contained<Error>);
+
+impl Deref for Cause {
+    type Target = Error;
+
+    fn deref(&self) -> &Error {
+        match self.0.get() {
+            Some(error) => error,
+            None => unreachable!("it is there until it is dropped"),
+        }
+    }
 }
 
 // An origin never changes but for the payload of a panic, which stands behind a lock and is whole at every
@@ -106,7 +121,7 @@ impl Failure {
     #[must_use]
     pub fn error(&self) -> &(dyn StdError + Send + Sync + 'static) {
         match &self.0.origin.cause {
-            FailureCause::Error(error) => &**error,
+            FailureCause::Error(cause) => &***cause,
             FailureCause::Panic(panic) => panic,
         }
     }
@@ -272,7 +287,10 @@ impl Failure {
         };
         match passed_on {
             Some(failure) => failure.through(name),
-            None => Failure::new(FailureCause::Error(error), name.into(), location),
+            None => {
+                let cause = Cause(Contained::new(error));
+                Failure::new(FailureCause::Error(cause), name.into(), location)
+            }
         }
     }
 
@@ -367,7 +385,7 @@ impl fmt::Debug for Failure {
         let mut out = f.debug_struct("Failure");
         out.field("request", &self.request());
         match &self.0.origin.cause {
-            FailureCause::Error(error) => out.field("error", &**error),
+            FailureCause::Error(cause) => out.field("error", &***cause),
             FailureCause::Panic(panic) => out.field("panic", &panic.message()),
         };
         out.field("location", &self.location().map(ToString::to_string));

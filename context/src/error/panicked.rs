@@ -161,14 +161,14 @@ impl<C: Default + IntoIterator> Drop for Each<C> {
 
 /// A value whose destructor cannot unwind into the code that happens to drop the last handle. Empty only while it
 /// is moved out or dropped.
-struct Contained<T>(Option<T>);
+pub(super) struct Contained<T>(Option<T>);
 
 impl<T> Contained<T> {
-    fn new(value: T) -> Self {
+    pub(super) fn new(value: T) -> Self {
         Contained(Some(value))
     }
 
-    fn get(&self) -> Option<&T> {
+    pub(super) fn get(&self) -> Option<&T> {
         self.0.as_ref()
     }
 

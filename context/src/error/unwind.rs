@@ -14,6 +14,7 @@ use std::panic::resume_unwind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Error;
+use super::panicked::drop_contained;
 use crate::context::current;
 #[cfg(panic = "unwind")]
 use crate::context::in_request;
@@ -41,7 +42,10 @@ pub fn unwind_with(error: Error, in_request: bool) -> ! {
         note(true);
         resume_unwind(Box::new(Unwound(error)))
     }
-    panic!("{error:#}")
+    let text = format!("{error:#}");
+    // Not by the unwind: a panic of the error's destructor would end the process.
+    drop_contained(error);
+    panic!("{text}")
 }
 
 /// The error that an unwind carried, or the payload back if it was somebody else's.

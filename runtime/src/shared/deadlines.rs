@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use forebear_context::clock::{Clock, Subscription};
 use forebear_context::context::{Context, Ticket};
+use forebear_context::error::internal::drop_contained;
 use forebear_context::shim::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use forebear_context::shim::thread::JoinHandle;
 use forebear_context::shim::{Arc, Mutex};
@@ -41,6 +42,13 @@ pub(crate) struct DeadlinesRecord {
     pub(crate) unattended: AtomicBool,
     #[cfg(test)]
     pub(crate) refuse_thread: AtomicBool,
+}
+
+/// As the hooks of a runtime ([`crate::record::hooks`]), the clock may go anywhere.
+impl Drop for DeadlinesRecord {
+    fn drop(&mut self) {
+        drop_contained(self.clock.take());
+    }
 }
 
 /// What a worker has for the deadlines of the requests that it makes, beside a shard.

@@ -182,6 +182,13 @@ impl Wakes {
     }
 }
 
+/// A listener may go that has not been notified: what its waker's destructor panics with goes no further.
+impl Drop for Wakes {
+    fn drop(&mut self) {
+        self.retire();
+    }
+}
+
 impl Notice for Wakes {
     fn over(&self, _: u64) {
         self.wake();
