@@ -66,7 +66,8 @@ pub(super) fn get_or_make(make: impl FnOnce() -> Runtime) -> &'static Arc<Shared
     current().unwrap_or_else(|| set(&make())).shared()
 }
 
-/// How often it is looked again whether the present one has come to rest: a worker says so a moment after the last answer.
+/// How often it is looked again whether the present one has come to rest. A worker counts itself out a moment after it has given the last answer. A
+/// program that has got that answer would be refused without this, or told at its end of work that is over.
 const LOOKS: usize = 1_000;
 
 /// Whether it has work, and not only a worker that is about to find that it has none.
@@ -81,14 +82,22 @@ fn stays_busy(shared: &Shared) -> bool {
 }
 
 /// Builds the default runtime; see [`RuntimeBuilder::build_global`].
+///
+/// No user code is called or waited for under the lock: a clock that is subscribed to, or a request of the present runtime, may come here, too.
 pub(super) fn replace(builder: RuntimeBuilder) -> Result<Runtime, BuildError> {
-    let _making = lock();
-    let present = current();
-    if present.is_some_and(|present| stays_busy(present.shared())) {
+    let is_busy = || current().is_some_and(|present| stays_busy(present.shared()));
+    if is_busy() {
         return Err(BuildError::DefaultBusy);
     }
     let runtime = builder.build()?;
+    let making = lock();
+    let present = current();
+    if is_busy() {
+        drop(making);
+        return Err(BuildError::DefaultBusy);
+    }
     set(&runtime);
+    drop(making);
     if let Some(present) = present {
         // Waits for requests that were submitted in this moment. No caller is left that could get an error.
         let _ = present.finish(Duration::MAX);
