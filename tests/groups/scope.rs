@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use forebear::{
-    AnyRequest, CancelReason, Error, Request, WaitError, catch, join, scope, spawn, try_scope, try_spawn,
-    yield_now,
+    AnyRequest, CancelReason, Error, Request, Runtime, WaitError, catch, join, scope, spawn, try_scope,
+    try_spawn, yield_now,
 };
 use support::{Count, Flag, in_both_worlds, inside_each, on_each, until};
 
@@ -545,5 +545,45 @@ fn the_builder_spawns_in_a_scope() {
             let Err(WaitError::Failed(failure)) = bad.wait() else { panic!("{bad:?}") };
             assert_eq!(failure.request(), "described");
         });
+    });
+}
+
+/// Its destructor waits, and panics.
+struct Falls;
+
+impl Drop for Falls {
+    fn drop(&mut self) {
+        assert!(!std::thread::panicking(), "it is not dropped by an unwind");
+        yields(3);
+        std::panic::panic_any("falls on purpose");
+    }
+}
+
+#[test]
+fn the_value_of_a_body_whose_job_fails_is_dropped_before_the_scope_unwinds() {
+    in_both_worlds(|| {
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            scope(|s| {
+                drop(s.try_spawn(|| -> Result<(), forebear::Error> { Err(std::fmt::Error.into()) }));
+                Falls
+            })
+        }));
+        assert_eq!(unwound.map(drop).unwrap_err().downcast_ref(), Some(&"falls on purpose"));
+    });
+}
+
+#[test]
+fn the_value_of_a_run_that_is_cancelled_is_dropped_before_the_run_unwinds() {
+    in_both_worlds(|| {
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            Runtime::current().run(|| {
+                assert_eq!(
+                    Request::current().unwrap().abort(CancelReason::Aborted),
+                    forebear::Cancellation::Marked
+                );
+                Falls
+            })
+        }));
+        assert_eq!(unwound.map(drop).unwrap_err().downcast_ref(), Some(&"falls on purpose"));
     });
 }

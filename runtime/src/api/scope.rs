@@ -288,10 +288,14 @@ pub fn scope<'env, R>(f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) ->
     let (result, error) = run(f, |_| false);
     match (result, error) {
         (Err(payload), _) => resume_unwind(payload),
-        (Ok(_), Some(error)) => forebear_context::error::internal::unwind_with(
-            error.into(),
-            forebear_context::context::in_request(),
-        ),
+        (Ok(value), Some(error)) => {
+            // Not by the unwind: its destructor may wait, or panic.
+            drop(value);
+            forebear_context::error::internal::unwind_with(
+                error.into(),
+                forebear_context::context::in_request(),
+            )
+        }
         (Ok(value), None) => value,
     }
 }

@@ -48,10 +48,14 @@ impl Runtime {
                 Some(Err(payload)) => resume_unwind(payload),
                 None => unreachable!("a finished request has run"),
             },
-            Err(error) => forebear_context::error::internal::unwind_with(
-                error.into(),
-                forebear_context::context::in_request(),
-            ),
+            Err(error) => {
+                // Not by the unwind: the destructor of a value may wait, or panic.
+                drop(caught);
+                forebear_context::error::internal::unwind_with(
+                    error.into(),
+                    forebear_context::context::in_request(),
+                )
+            }
         }
     }
 
