@@ -64,7 +64,7 @@ pub use forebear_context::lineage::Priority;
 #[cfg(any(loom, shuttle))]
 pub mod model {
     pub use crate::state::{
-        alarms, ancestor_walk, asymmetric, attention, biased, due, inquiry, jobs, listener, open,
+        alarms, ancestor_walk, asymmetric, attention, biased, due, end_calls, inquiry, jobs, listener, open,
         owner_mailbox, raid, raises, set, shared_queue, slot, stack_registry, trim_watch, visits, word,
     };
 }

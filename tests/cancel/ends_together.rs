@@ -14,13 +14,14 @@ use cancelling::{asleep, ends_cancelled, on_each_clocked};
 use forebear::sync::Event;
 use forebear::{
     AnyRequest, CancelReason, Cancellation, Completer, Error, Request, RequestPool, RequestSet, Runtime,
-    State, WaitError, is_cancelled, scope, select, shield, then_all, wait_all, yield_now,
+    State, WaitError, is_cancelled, scope, select, shield, then_all, try_scope, wait_all, yield_now,
 };
 use support::{
     Count, Flag, Joined, Kind, Watchdog, hold_thread_until, in_both_worlds, on_each, on_each_of, until,
 };
 
 /// Waits for a request when it is dropped, and counts that.
+#[derive(Debug)]
 struct WaitsFor {
     wanted: Arc<OnceLock<Request<()>>>,
     ends: Count,
@@ -664,4 +665,146 @@ fn dependents_of_a_completion_end_together_when_the_workers_have_gone() {
             ends_cancelled(&wanted);
         });
     }
+}
+
+/// A job of a plain thread's scope fails when the body is over. That cancels another job, which has not begun, and whose captures wait for the one that
+/// fails.
+#[test]
+fn what_a_failing_job_cancels_may_wait_for_that_job() {
+    on_each_of(&[1], |runtime| {
+        let (captures, place, ends) = waits_for();
+        let (began, go) = (Flag::new(), Flag::new());
+        thread::scope(|threads| {
+            let (up, goes) = (began.clone(), go.clone());
+            let body = || {
+                try_scope(|s| {
+                    let fails = s.try_spawn(move || -> Result<(), Error> {
+                        up.raise();
+                        hold_thread_until(|| goes.is_up());
+                        Err(std::fmt::Error.into())
+                    });
+                    began.wait();
+                    place.set(fails).unwrap();
+                    drop(s.spawn(move || drop(captures)));
+                    Ok(())
+                })
+            };
+            let opener = thread::Builder::new().name("opener".into());
+            let opener = opener.spawn_scoped(threads, || runtime.enter(body)).unwrap();
+            until(|| runtime.dump().threads.iter().any(|thread| thread.name == "opener"));
+            go.raise();
+            assert!(opener.joined().unwrap().is_err());
+        });
+        assert_eq!(ends.get(), 1);
+    });
+}
+
+/// Its destructor waits for a request.
+#[derive(Debug)]
+struct ErrorWaitsFor(#[expect(dead_code, reason = "for its destructor")] WaitsFor);
+
+impl std::fmt::Display for ErrorWaitsFor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("waits")
+    }
+}
+
+impl std::error::Error for ErrorWaitsFor {}
+
+/// The last job of a scope ends, which ends the header of its parent, a job of another scope that has failed. What that has failed with waits for the
+/// request whose scope it is.
+#[test]
+fn an_error_that_goes_with_the_last_job_of_a_scope_may_wait_for_the_scope() {
+    on_each_of(&[1, 2, 4], |runtime| {
+        let (error, place, ends) = waits_for();
+        let opener = Request::builder().name("opener").own_stack().on(runtime).build(move || {
+            let answer = try_scope(|outer| {
+                drop(outer.spawn(move || {
+                    let (began, over) = (Flag::new(), Flag::new());
+                    let (up, down) = (began.clone(), over.clone());
+                    let answer = try_scope(|inner| {
+                        drop(inner.try_spawn(move || -> Result<(), Error> {
+                            drop(outer.spawn(move || {
+                                up.raise();
+                                down.wait();
+                            }));
+                            began.wait();
+                            Err(ErrorWaitsFor(error).into())
+                        }));
+                        Ok(())
+                    });
+                    assert!(matches!(&answer, Err(WaitError::Failed(_))));
+                    drop(answer);
+                    over.raise();
+                }));
+                Ok(())
+            });
+            // The child of the job that has failed is cancelled for that.
+            assert!(matches!(answer, Err(WaitError::Cancelled)));
+        });
+        place.set(opener.clone()).unwrap();
+        opener.submit();
+        opener.wait().unwrap();
+        until(|| ends.get() == 1);
+    });
+}
+
+/// A thread that blocks admits what a pool holds back, since no member goes on. That is refused, for its maker has been cancelled meanwhile. Its captures
+/// wait, and not in the middle of the wait of that thread.
+#[test]
+fn what_a_blocking_thread_admits_and_is_refused_ends_outside_of_its_wait() {
+    on_each_of(&[1], |runtime| {
+        let (captures, place, ends) = waits_for();
+        place.set(Request::builder().own_stack().on(runtime).build(|| ())).unwrap();
+        let made = Arc::new(OnceLock::new());
+        let child = made.clone();
+        let parent = Request::builder().detached().on(runtime).try_spawn(move || {
+            child.set(Request::new(move || drop(captures))).unwrap();
+            Ok(Event::new().wait()?)
+        });
+        asleep(&parent);
+        let included = made.get().unwrap().clone();
+        let (began, asked, stands) = (Flag::new(), Flag::new(), Arc::new(Event::new()));
+        let waiter = {
+            let (included, up, asked, stands) =
+                (included.clone(), began.clone(), asked.clone(), stands.clone());
+            Request::builder().on(runtime).try_spawn(move || {
+                let mut pool = RequestPool::<()>::new().max_active(1);
+                pool.try_add(move || {
+                    up.raise();
+                    hold_thread_until(|| asked.is_up());
+                    Ok(stands.wait()?)
+                });
+                pool.include(included);
+                Ok(pool.wait()?)
+            })
+        };
+        began.wait();
+        thread::scope(|threads| {
+            // Only a look: a wait would be demand, and nothing were refused.
+            let wanted = included.clone();
+            let asker = thread::Builder::new().name("asker".into());
+            let asker = asker.spawn_scoped(threads, move || wanted.watch().is_err()).unwrap();
+            until(|| runtime.dump().threads.iter().any(|thread| thread.name == "asker"));
+            // The only worker has something to do when the member stands still. So it does not look at the pool.
+            let (busy, free) = (Flag::new(), Flag::new());
+            let (up, go) = (busy.clone(), free.clone());
+            let holder = Request::builder().on(runtime).spawn(move || {
+                up.raise();
+                hold_thread_until(|| go.is_up());
+            });
+            asked.raise();
+            hold_thread_until(|| busy.is_up());
+            assert_eq!(parent.abort(CancelReason::Aborted), Cancellation::Marked);
+            let timed_out = Event::new().wait_timeout(Duration::from_micros(1));
+            assert!(timed_out.is_err());
+            free.raise();
+            assert!(asker.joined().unwrap());
+            holder.wait().unwrap();
+        });
+        stands.set();
+        assert!(waiter.wait().is_err());
+        ends_cancelled(&included);
+        until(|| ends.get() == 1);
+    });
 }

@@ -331,7 +331,8 @@ impl<'a> Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         debug_assert_eq!(self.context.slot.load(Ordering::Relaxed) & STATE, HELD, "X4");
-        self.context.slot.store(self.ticket.0 | WAITING, Ordering::Release);
+        let order = mutant!("held_released_relaxed", Ordering::Relaxed, Ordering::Release);
+        self.context.slot.store(self.ticket.0 | WAITING, order);
     }
 }
 

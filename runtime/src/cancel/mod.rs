@@ -39,6 +39,7 @@ use crate::record::arena::{self, Arena};
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{ARM, Header};
 use crate::shared::OfRuntime;
+use crate::shared::thread;
 use crate::shared::worker::OnRecord;
 use crate::stack::prefetch;
 use crate::state::word::{Cancel, INHERITED, NEW};
@@ -240,6 +241,27 @@ unsafe fn leave_ends(headers: Vec<NonNull<Header>>) {
     spread.put_aside();
 }
 
+/// The same with several of any runtimes.
+///
+/// # Safety
+///
+/// As there, for each.
+unsafe fn leave_all_ends(mut headers: Vec<NonNull<Header>>) {
+    let runtime = |header: NonNull<Header>| {
+        // SAFETY: W1: the caller has claimed it, so it is there.
+        let arena = unsafe { header.as_ref() }.arena.get();
+        // SAFETY: M3.
+        ptr::from_ref(unsafe { &*arena }.shared())
+    };
+    while let Some(first) = headers.first() {
+        let of = runtime(*first);
+        let (these, others) = headers.into_iter().partition(|header| ptr::eq(runtime(*header), of));
+        headers = others;
+        // SAFETY: by contract; all are of one runtime.
+        unsafe { leave_ends(these) };
+    }
+}
+
 /// Why a request was cancelled: the reason of the first mark.
 pub(crate) fn reason(h: &Header) -> CancelReason {
     if h.bare.load().has(INHERITED) {
@@ -332,24 +354,28 @@ pub(crate) unsafe fn deliver(header: NonNull<Header>) {
 
 /// Works off the messages of a foreign thread's arena. Called by its owner. Runs no user code.
 pub(crate) fn attend_arena(arena: &Arena) {
-    let mut spread = Spread::on(arena);
-    spread.messages();
-    spread.put_aside();
+    thread::hold_back(|| {
+        let mut spread = Spread::on(arena);
+        spread.messages();
+        spread.put_aside();
+    });
 }
 
-/// Works off the messages that a worker's arena got after the worker had left. All requests that ran there are over, so only ends
-/// are left to do. Called by the thread that closes the arena.
-pub(crate) fn close_owner_mailbox(arena: &Arena) {
-    let mut ended = Vec::new();
-    for message in arena.owner_mailbox.close() {
+/// Works off the messages that these workers' arenas got after the workers had left. All requests that ran there are over, so only ends
+/// are left to do. Called by the thread that closes the arenas.
+pub(crate) fn close_owner_mailboxes<'a>(arenas: impl Iterator<Item = &'a Arena>) {
+    let (mut ended, mut others) = (Vec::new(), Vec::new());
+    for message in arenas.flat_map(|arena| arena.owner_mailbox.close()) {
         match message {
             Message::End(header) => ended.push(header),
-            // SAFETY: O1.
-            message => unsafe { arena::release(message.header()) },
+            message => others.push(message.header()),
         }
     }
     // SAFETY: O1: a message owns the request that it asks to end.
     unsafe { unstarted::end_all(&ended) };
+    // Only now: what one of them has failed with may wait for what has just ended.
+    // SAFETY: O1.
+    others.into_iter().for_each(|header| unsafe { arena::release(header) });
 }
 
 /// An arm that another thread made begins on this fiber: delivers a mark that its maker already has.

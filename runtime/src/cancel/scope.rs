@@ -18,13 +18,18 @@ impl ScopeCore {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push((failure, header));
         if self.ended.load(Ordering::Acquire) {
             // The body has had its chance to look; the rest would be for nothing.
-            self.stop(CancelReason::SiblingFailed);
+            self.stop_by(CancelReason::SiblingFailed, Marked::carry_out_later);
         }
     }
 
     /// Stops the scope: aborts its jobs. From anywhere, while the scope is there.
     #[cold]
     pub(crate) fn stop(&self, reason: CancelReason) {
+        self.stop_by(reason, Marked::carry_out);
+    }
+
+    /// The same. `carry_out` is for the marks of jobs that are roots.
+    fn stop_by(&self, reason: CancelReason, carry_out: fn(Marked)) {
         if !self.set_stopped(reason) {
             return;
         }
@@ -36,7 +41,7 @@ impl ScopeCore {
                 let jobs = std::mem::take(&mut *self.lock_roots());
                 let mut marked = Marked::default();
                 jobs.into_iter().for_each(|job| marked.abort(job, reason));
-                marked.carry_out();
+                carry_out(marked);
             }
         }
     }

@@ -21,6 +21,8 @@
 //! | started on an arena that has no owner any more | `left` | this thread, under the lock of the lists |
 //! | is an arm, or was found under the lock of a list | `held` too: a link keeps it | [`Spread::put_aside`] |
 //!
+//! What a message was about is `held`, too, with the message's link.
+//!
 //! There is no recursion, so descendants may be of any depth. No user code runs: the worker may be about to leave the stack that it is on.
 //!
 //! # Reasons
@@ -44,7 +46,7 @@ use super::{
     wants,
 };
 use crate::cancel::message::{self, Message};
-use crate::record::arena::{self, Arena};
+use crate::record::arena::Arena;
 use crate::record::children;
 use crate::record::fiber;
 use crate::record::header::{ARM, DELIVERED, DETACHED, Header};
@@ -148,8 +150,8 @@ impl<'a> Spread<'a> {
                     }
                 }
             }
-            // SAFETY: O1.
-            unsafe { arena::release(header) };
+            // O1. Not now: what it has failed with may wait for what this spreading has claimed.
+            self.held.push(header);
         }
     }
 

@@ -25,7 +25,7 @@ use forebear_context::context::with_foreign;
 use forebear_context::error::CancelReason;
 
 use super::sweep::mark as mark_shut;
-use super::{carry_out, demand, leave_end, mark_orphan};
+use super::{carry_out, demand, leave_all_ends, leave_end, mark_orphan};
 use crate::record::above::above;
 use crate::record::any::AnyRequest;
 use crate::record::arena;
@@ -149,6 +149,19 @@ impl Marked {
     #[cold]
     #[inline(never)]
     fn carry_out_all(self) {
+        // SAFETY: claimed by the marks, with the runners' links.
+        unsafe { end_marked(self.deliver()) };
+    }
+
+    /// The same where no user code may run, or where it could wait for what the caller does next: workers end the others.
+    #[cold]
+    pub(crate) fn carry_out_later(self) {
+        // SAFETY: claimed by the marks, with the runners' links.
+        unsafe { leave_all_ends(self.deliver()) };
+    }
+
+    /// Delivers the marks of those that have started. Answers the others, which are claimed.
+    fn deliver(&self) -> Vec<NonNull<Header>> {
         let mut ended = Vec::new();
         for (request, answer) in &self.0 {
             match answer {
@@ -157,8 +170,7 @@ impl Marked {
                 answer => _ = unsafe { carry_out(request.raw(), *answer) },
             }
         }
-        // SAFETY: claimed by the marks, with the runners' links.
-        unsafe { end_marked(ended) };
+        ended
     }
 }
 

@@ -1,15 +1,17 @@
 //! What is being ended on a stack while code of the user's runs that may wait. That is the destructor of the captures of a request that has not started, as the
 //! stack's [queues](crate::record::drop_queue) tell. Of a request that has started it is the destructor of a value or an error that nobody gets, and what is asked of an error
-//! ([`crate::record::end_call`]).
+//! ([`crate::state::end_calls`]).
 //!
 //! Such a request is not on the stack any more, and what waits for it waits for the stack. So the search for cycles asks here.
 
 use std::ptr;
 
+use forebear_context::context::with_foreign;
+
 use crate::record::drop_queue::DropQueue;
-use crate::record::end_call::EndCall;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
+use crate::state::end_calls::EndCall;
 
 /// The queues of a stack, from the innermost.
 pub(crate) fn queues_of(fiber: &Fiber) -> impl Iterator<Item = &DropQueue<Header>> {
@@ -21,28 +23,23 @@ pub(crate) fn queues_of(fiber: &Fiber) -> impl Iterator<Item = &DropQueue<Header
 impl Fiber {
     /// Calls `f`, user code that belongs to the end of a request that is not over before it returns. On this fiber's stack.
     pub(crate) fn call_in_end<R>(&self, header: &Header, f: impl FnOnce() -> R) -> R {
-        struct Back<'a>(&'a Fiber, EndCall<Header>);
-        impl Drop for Back<'_> {
-            fn drop(&mut self) {
-                self.0.end_calls.set(self.1.prev);
-            }
-        }
-        let prev = self.end_calls.get();
-        let back = Back(self, EndCall { header, below: self.request.get(), prev });
-        self.end_calls.set(&raw const back.1);
-        f()
+        // SAFETY: EC1: on this fiber's stack; EC2: the caller ends the request, and what is on top of the stack is not over before this returns.
+        unsafe { self.end_calls.call(header, self.request.get(), f) }
     }
 
     /// From the innermost.
     fn end_calls(&self) -> impl Iterator<Item = &EndCall<Header>> {
-        // SAFETY: they lie in frames of the stack, which calls or stands still.
-        let at = |call: *const EndCall<Header>| unsafe { call.as_ref() };
-        std::iter::successors(at(self.end_calls.get()), move |call| at(call.prev))
+        // SAFETY: EC1: this is called on the fiber's stack, or while its wait is held.
+        unsafe { self.end_calls.each() }
     }
 }
 
 /// As [`Fiber::call_in_end`], on the stack that this is called on.
 pub(crate) fn call_in_end<R>(header: &Header, f: impl FnOnce() -> R) -> R {
+    if fiber::get().is_none() {
+        // A thread that no runtime has met gets a fiber now: a wait of `f` has to find what is ended here.
+        with_foreign(|_| ());
+    }
     match fiber::get() {
         Some(fiber) => fiber.call_in_end(header, f),
         None => f(),
@@ -60,7 +57,9 @@ pub(crate) fn is_ending_on(fiber: &Fiber, header: &Header) -> bool {
 /// Whether any request is being ended on this stack, which calls, by user code that its end calls.
 #[inline(always)]
 pub(crate) fn ends_any(fiber: &Fiber) -> bool {
-    !fiber.ends.get().is_null() || !fiber.dropping.get().is_null() || !fiber.end_calls.get().is_null()
+    // SAFETY: EC1: on this fiber's stack.
+    let calls = unsafe { !fiber.end_calls.is_empty() };
+    calls || !fiber.ends.get().is_null() || !fiber.dropping.get().is_null()
 }
 
 /// Calls `with` for each request that is being ended on this stack by user code that its end calls, and for what was on top of the stack

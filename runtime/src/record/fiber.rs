@@ -23,10 +23,10 @@ use forebear_context::lineage::{Lineage, NO_KEY};
 use crate::record::arena::Arena;
 use crate::record::branch_list::BranchList;
 use crate::record::drop_queue::DropQueue;
-use crate::record::end_call::EndCall;
 use crate::record::header::Header;
 use crate::record::runtime::RuntimeRecord;
 use crate::record::scope_core::ScopeCore;
+use crate::state::end_calls::EndCalls;
 
 /// A pointer to a request that its owner writes and that somebody else may look at meanwhile, to tell what a stack is
 /// about ([`crate::api::runtime`]). To its owner it is a plain cell: relaxed loads and stores are plain instructions.
@@ -105,7 +105,7 @@ pub(crate) struct Fiber {
     /// The unstarted request that the worker's loop ends on this stack.
     pub ends: Cell<*const Header>,
     /// User code that ends of requests call on this stack, from the innermost.
-    pub end_calls: Cell<*const EndCall<Header>>,
+    pub end_calls: EndCalls<Header>,
     /// What is to be seen to when it is entered again: [`LEFT_UNWINDING`], [`LEFT_PARKED`].
     pub left: Cell<u8>,
     /// The wait that it has bound goes on though its request is cancelled; see [`crate::deadlock::cycle`].
@@ -222,7 +222,7 @@ impl Fiber {
             due: Cell::new((0, 0)),
             dropping: Cell::new(ptr::null()),
             ends: Cell::new(ptr::null()),
-            end_calls: Cell::new(ptr::null()),
+            end_calls: EndCalls::new(),
             left: Cell::new(0),
             outlasts_cancel: Cell::new(false),
             no_suspend: Cell::new(None),

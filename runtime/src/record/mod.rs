@@ -13,7 +13,6 @@ pub(crate) mod counter;
 pub(crate) mod dependents;
 pub(crate) mod drop_queue;
 pub(crate) mod dropping;
-pub(crate) mod end_call;
 pub(crate) mod fiber;
 pub(crate) mod header;
 pub(crate) mod hooks;

@@ -18,7 +18,7 @@ static TABLE: Above = Above {
             worker.drop_later(side);
             None
         }
-        None if thread::is_in_a_wait() => {
+        None if thread::holds_back() => {
             thread::keep_for_later(side);
             None
         }

@@ -59,7 +59,8 @@ fn unstick_all() -> bool {
             unsafe { submit::admit(request.raw(), &mut refused) };
         }
     }
-    refused.carry_out();
+    // The caller may be in the middle of a wait.
+    refused.carry_out_later();
     any
 }
 

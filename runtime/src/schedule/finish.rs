@@ -94,11 +94,12 @@ pub(super) unsafe fn end_sole(fiber: &Fiber, header: NonNull<Header>) {
         sole = h.bare.is_popped_sole() && !h.has_children();
     }
     if let (Some(worker), true) = (fiber.worker(), sole) {
-        // SAFETY: W8 still: only this thread knows value and header, and it owns the arena.
-        unsafe { arena::end_child(worker.arena(), header) };
         if !scope.is_null() {
+            // Before the header ends; see `notify_end`.
             worker.job_done(scope);
         }
+        // SAFETY: W8 still: only this thread knows value and header, and it owns the arena.
+        unsafe { arena::end_child(worker.arena(), header) };
         return;
     }
     // SAFETY: W1.
@@ -349,13 +350,17 @@ unsafe fn tell_scope(header: NonNull<Header>) {
     if let (Some(scope), Some(failure)) = (unsafe { h.scope.get().as_ref() }, h.failure()) {
         // A link, so that the scope can read whether a handle has read the failure.
         h.word().add_link();
-        scope.job_failed(failure.clone(), header);
+        // Jobs that this cancels may end here, if their runtimes have no workers any more.
+        dropping::call_in_end(h, || scope.job_failed(failure.clone(), header));
     }
 }
 
-/// After the terminal exchange, which found these bits and ended the request as `life`. Wakes the waiters, ends the
-/// header if the exchange left no count, and subtracts the job from its scope's count. This is the last access to the
+/// After the terminal exchange, which found these bits and ended the request as `life`. Wakes the waiters, subtracts the
+/// job from its scope's count, and ends the header if the exchange left no count. This is the last access to the
 /// request. A request without a runner's link always has a count, its lender's.
+///
+/// The job is subtracted first. The end of its header may end that of its parent, and drop what the parent has failed with. The destructor of that
+/// error may wait for the request that waits for the scope. The header borrows nothing (Z2).
 ///
 /// # Safety
 ///
@@ -378,13 +383,13 @@ pub(crate) unsafe fn notify_end(
             return;
         }
     }
+    // SAFETY: a scope waits until its count is zero, and this is the last access to it.
+    if let Some(scope) = unsafe { scope.as_ref() } {
+        scope.jobs_done(1);
+    }
     if forgotten {
         // SAFETY: W4.
         unsafe { arena::end(header) };
-    }
-    // SAFETY: a scope waits until its count is zero, and this is the last access.
-    if let Some(scope) = unsafe { scope.as_ref() } {
-        scope.jobs_done(1);
     }
 }
 
@@ -402,15 +407,15 @@ unsafe fn notify_listeners(
     mut listeners: Listeners,
     life: u64,
 ) {
+    // SAFETY: as in `notify_end`.
+    if let Some(scope) = unsafe { scope.as_ref() } {
+        scope.jobs_done(1);
+    }
     // SAFETY: Q5: taken by the caller.
     unsafe { dependents::ended(&mut listeners) };
     if forgotten {
         // SAFETY: W4.
         unsafe { arena::end(header) };
-    }
-    // SAFETY: as in `notify_end`.
-    if let Some(scope) = unsafe { scope.as_ref() } {
-        scope.jobs_done(1);
     }
     listeners.notify(life);
 }

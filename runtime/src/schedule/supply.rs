@@ -37,6 +37,8 @@ impl Shared {
         self.visits.await_none();
         self.departure.set_over();
         self.deadlines.close();
+        // First: an error that goes below may wait for one of those.
+        cancel::close_owner_mailboxes(self.workers().iter().map(|worker| worker.arena()));
         for worker in self.workers() {
             // What was left for a worker that had gone: all its requests are over.
             urgency::follow_raises(worker);
@@ -47,7 +49,6 @@ impl Shared {
                 }
             }
             worker.drop_late();
-            cancel::close_owner_mailbox(worker.arena());
             worker.give_back_first_stack();
             // SAFETY: by contract there is no other owner; arenas are open until closed here.
             unsafe { self.depot.close(ptr::NonNull::from(worker.arena())) };

@@ -47,6 +47,8 @@ pub(crate) struct Foreign {
     pub unlooked: Cell<usize>,
     /// Calls that are due when the thread exits.
     pub watches: Watches,
+    /// Nothing of the user's may be dropped: the thread attends to messages.
+    pub holds: Cell<bool>,
     /// See [`keep_for_later`].
     #[allow(clippy::vec_box, reason = "they are on their way to where boxes go")]
     pub late: RefCell<Vec<Box<Side>>>,
@@ -63,6 +65,7 @@ forebear_context::shim::thread_local! {
                 settles: Cell::new(false),
                 unlooked: Cell::new(0),
                 watches: Watches::new(),
+                holds: Cell::new(false),
                 late: RefCell::new(Vec::new()),
             }
         };
@@ -131,8 +134,22 @@ pub(crate) fn is_in_a_wait() -> bool {
     fiber::get().is_some_and(|fiber| !fiber.has_worker() && unsafe { of(fiber.context()) }.waits.get())
 }
 
-/// What the driver is to drop, and must not on the stack that it is called on ([`is_in_a_wait`]). It goes on a coroutine of the thread's seat, or
-/// after the wait.
+/// Calls `f`, in which nothing of the user's is dropped.
+pub(crate) fn hold_back<R>(f: impl FnOnce() -> R) -> R {
+    let set = |holds: bool| FOREIGN.try_with(|foreign| foreign.holds.replace(holds)).unwrap_or(false);
+    let before = set(true);
+    let result = f();
+    set(before);
+    result
+}
+
+/// Whether nothing of the user's may be dropped on this thread, which is no worker and is on its own stack.
+pub(crate) fn holds_back() -> bool {
+    is_in_a_wait() || FOREIGN.try_with(|foreign| foreign.holds.get()).unwrap_or(false)
+}
+
+/// What is to be dropped, and must not be where it was found ([`holds_back`]). It goes on a coroutine of the thread's seat, or before the next wait, or when
+/// the thread has run another request.
 #[cold]
 pub(crate) fn keep_for_later(side: Box<Side>) {
     let mut side = Some(side);

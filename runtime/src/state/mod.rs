@@ -11,6 +11,7 @@ pub mod asymmetric;
 pub mod attention;
 pub mod biased;
 pub mod due;
+pub mod end_calls;
 #[cfg(not(loom))]
 pub(crate) mod estimated_clock;
 pub mod inquiry;

@@ -108,6 +108,22 @@ impl Placed {
         self.set(HeaderPlace::Private);
         false
     }
+
+    /// The owner is about to take out the entry, which stands in its private queue, and to do `claim` before: a plain step after which nobody else
+    /// claims the request. True: the step holds, and the caller takes the entry out. False: a raid concerns the entry, or the step does not
+    /// hold, and the entry stands as before. `may` is as in [`touch`](Self::touch).
+    #[inline(always)]
+    pub fn claim(&self, may: impl FnOnce() -> bool, claim: impl FnOnce() -> bool) -> bool {
+        mutant!("claimed_untouched", return claim());
+        if !self.touch(may) {
+            return false;
+        }
+        let claimed = claim();
+        if !claimed {
+            self.set(HeaderPlace::Private);
+        }
+        claimed
+    }
 }
 
 /// What stands in a private queue. The runtime's are headers; a model has its own.

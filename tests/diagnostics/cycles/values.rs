@@ -1,9 +1,12 @@
 //! Cycles through the destructor of a value or an error that nobody gets. The end of the request calls it, so the request is not over before it returns.
 
+use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 use forebear::{
-    CancelReason, Cycle, Error, Request, RequestSet, Scope, State, WaitError, join, scope, shield, yield_now,
+    CancelReason, Completer, Cycle, Error, Request, RequestSet, Scope, State, WaitError, join, scope, shield,
+    yield_now,
 };
 
 use super::support::{Flag, on_each_of, until};
@@ -194,4 +197,56 @@ fn a_cycle_through_a_join_of_a_value_and_a_set_is_found() {
         answers.recv().unwrap();
         until(|| request.is_done());
     });
+}
+
+/// An error that drops what it holds when it is asked for its source.
+#[derive(Debug)]
+struct DropsWhenAsked(Mutex<Option<OnDrop>>);
+
+impl std::fmt::Display for DropsWhenAsked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("asked")
+    }
+}
+
+impl std::error::Error for DropsWhenAsked {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let held = self.0.lock().unwrap().take();
+        drop(held);
+        None
+    }
+}
+
+/// A request waits for a completion. A thread that no runtime has met ends the completion, and user code that this end calls waits for that request.
+fn of_a_completion(end: fn(Completer<OnDrop>, OnDrop)) {
+    on_each_of(&WORKERS, |runtime| {
+        let (known, (tell, cycles)) = (Known::new(), channel());
+        let (completer, answer) = runtime.enter(|| Request::completer("answer"));
+        let waiter = {
+            let (answer, tell) = (answer.to_untyped(), tell.clone());
+            make(runtime, "waiter", move || tell.send(cycle(answer.wait())).unwrap())
+        };
+        // No handle is left that could have the value.
+        drop(answer);
+        known.set(std::slice::from_ref(&waiter));
+        waiter.submit();
+        asleep(&waiter);
+        let waits = OnDrop::new(move || tell.send(cycle(known.get(0).wait())).unwrap());
+        thread::spawn(move || end(completer, waits)).join().unwrap();
+        let both = [cycles.recv().unwrap(), cycles.recv().unwrap()];
+        let told: Vec<_> = both.into_iter().flatten().collect();
+        assert_eq!(told.len(), 1);
+        assert_goes_round(&told[0], &["waiter", "answer"]);
+        waiter.wait().unwrap();
+    });
+}
+
+#[test]
+fn a_cycle_through_the_value_of_a_completion_is_found() {
+    of_a_completion(|completer, waits| assert!(completer.complete(waits).is_ok()));
+}
+
+#[test]
+fn a_cycle_through_the_error_of_a_completion_is_found() {
+    of_a_completion(|completer, waits| completer.fail(DropsWhenAsked(Mutex::new(Some(waits)))));
 }

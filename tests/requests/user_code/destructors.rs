@@ -4,13 +4,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use forebear::channel;
 use forebear::pool::{FifoQueue, Job, Leftover, ThreadPool, ThreadPoolBuilder};
 use forebear::sync::Event;
-use forebear::{Request, RequestPool, WaitError, join, scope, shield, spawn, then_all, yield_now};
+use forebear::{
+    CancelReason, Completer, Request, RequestPool, Runtime, ShutdownError, State, WaitError, join, scope,
+    shield, spawn, then_all, yield_now,
+};
 
-use crate::support::{Count, Probe, in_both_worlds, on_each, until};
+use crate::support::{Count, Kind, Probe, Watchdog, in_both_worlds, on_each, until};
 
 /// Calls its closure when it is dropped.
 struct OnDrop<F: FnMut()>(F);
@@ -267,4 +271,76 @@ fn destructors_that_panic_while_a_panic_unwinds_end_no_process() {
         assert_eq!(payload.downcast_ref(), Some(&"unwinds"));
         assert_eq!(count.get(), MANY);
     });
+}
+
+/// Ends a request on this thread, and drops `owned` by that. The request is after a completion, which has this completer.
+type EndsWith = fn(Runtime, Completer<Runtime>, Request<Runtime>) -> (Request<bool>, Box<dyn FnOnce()>);
+
+/// A request that waits for another one and is suspended. It answers whether the other came to no value.
+fn waiter<T: Send + 'static>(runtime: &Runtime, awaited: &Request<T>) -> Request<bool> {
+    let any = awaited.to_untyped();
+    let waiter = Request::builder().name("waiter").own_stack().on(runtime).spawn(move || any.wait().is_err());
+    until(|| waiter.state() == State::Suspended);
+    waiter
+}
+
+const ENDS: [(&str, EndsWith, bool); 2] = [
+    (
+        "captures of a request that never starts",
+        |runtime, completer, answer| {
+            let last = runtime.clone();
+            let after = Request::builder().on(&runtime).after(&answer).build(move || drop(last));
+            after.submit();
+            let waiter = waiter(&runtime, &after);
+            drop(runtime);
+            let end = move || {
+                _ = after.abort(CancelReason::Aborted);
+                drop((completer, answer));
+            };
+            (waiter, Box::new(end))
+        },
+        true,
+    ),
+    (
+        "a value that nobody gets",
+        |runtime, completer, answer| {
+            let waiter = waiter(&runtime, &answer);
+            drop(answer);
+            (waiter, Box::new(move || assert!(completer.complete(runtime).is_ok())))
+        },
+        false,
+    ),
+];
+
+/// The end of the runtime waits for a request, which waits for the one whose end drops the handle.
+#[test]
+fn what_the_end_of_a_request_drops_may_own_the_last_handle_of_its_runtime() {
+    for kind in [Kind::Workers(1), Kind::Workers(2), Kind::Synchronous] {
+        for (what, ends_with, comes_to_nothing) in ENDS {
+            let _dog = Watchdog::new(format_args!("{what}, {kind:?}"));
+            let runtime = kind.build();
+            let (completer, answer) = runtime.enter(|| Request::completer("answer"));
+            let (waiter, end) = ends_with(runtime, completer, answer);
+            end();
+            assert_eq!(waiter.take().unwrap(), comes_to_nothing, "{what}, {kind:?}");
+        }
+    }
+}
+
+#[test]
+fn captures_of_a_request_that_never_starts_may_not_end_its_runtime() {
+    for kind in [Kind::Workers(1), Kind::Synchronous] {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.build();
+        let (tell, told) = mpsc::channel();
+        let ends = runtime.clone();
+        let captured = OnDrop(move || {
+            let answers = [ends.shutdown(Duration::MAX), ends.finish(Duration::MAX)];
+            tell.send(answers.into_iter().all(|answer| matches!(answer, Err(ShutdownError::Inside))))
+                .unwrap();
+        });
+        drop(runtime.enter(|| Request::new(move || drop(captured))));
+        assert!(told.recv().unwrap(), "{kind:?}");
+        assert_eq!(runtime.run(|| 7), 7);
+    }
 }

@@ -1,11 +1,12 @@
 //! Errors: their chains of causes, and what they hold.
 
 use std::fmt;
-use std::sync::mpsc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, mpsc};
 
-use forebear::{Request, WaitError, join, spawn, try_spawn};
+use forebear::{OrUnwind, Request, WaitError, join, scope, spawn, try_spawn};
 
-use crate::support::{Kind, Watchdog, in_both_worlds, on_each};
+use crate::support::{Count, Kind, Watchdog, hold_workers, in_both_worlds, on_each, until};
 
 /// Its `source` panics.
 #[derive(Debug)]
@@ -235,4 +236,101 @@ fn an_error_that_goes_while_a_request_leaves_its_worker_may_wait() {
     }
     request.wait().unwrap();
     assert_eq!(runtime.run(|| 7), 7);
+}
+
+/// An error whose destructor panics.
+#[derive(Debug)]
+struct Falls(Count);
+
+impl fmt::Display for Falls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("falls")
+    }
+}
+
+impl std::error::Error for Falls {}
+
+impl Drop for Falls {
+    fn drop(&mut self) {
+        self.0.up();
+        panic!("the destructor of an error panics on purpose");
+    }
+}
+
+/// The last reference is the scope's, or the user's own.
+#[test]
+fn the_panic_of_the_destructor_of_an_error_ends_where_the_last_reference_goes() {
+    in_both_worlds(|| {
+        let gone = Count::new();
+        let falls = || {
+            let error = Falls(gone.clone());
+            move || -> forebear::Result<()> { Err(error.into()) }
+        };
+        let value = scope(|s| {
+            let job = s.try_spawn(falls());
+            assert!(job.wait().is_err());
+            7
+        });
+        assert_eq!(value, 7);
+        until(|| gone.get() == 1);
+        let request = try_spawn(falls());
+        let Err(WaitError::Failed(failure)) = request.take() else { panic!("it has failed") };
+        drop(failure);
+        until(|| gone.get() == 2);
+    });
+}
+
+#[test]
+fn an_error_whose_destructor_panics_unwinds_a_plain_thread_as_a_panic_with_its_text() {
+    let gone = Count::new();
+    let error = Falls(gone.clone());
+    let unwound = catch_unwind(AssertUnwindSafe(|| Err::<(), _>(error).or_unwind()));
+    let payload = unwound.unwrap_err();
+    assert_eq!(payload.downcast_ref::<String>().map(String::as_str), Some("falls"));
+    assert_eq!(gone.get(), 1);
+}
+
+/// An error whose destructor waits for a request of which it finds the handle.
+#[derive(Debug)]
+struct WaitsFor(Arc<Mutex<Option<Request<()>>>>, Count);
+
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("waits for one")
+    }
+}
+
+impl std::error::Error for WaitsFor {}
+
+impl Drop for WaitsFor {
+    fn drop(&mut self) {
+        let wanted = self.0.lock().unwrap().clone().unwrap();
+        wanted.wait().unwrap();
+        self.1.up();
+    }
+}
+
+/// A thread runs what it waits for. That leaves stale entries in the queue, which the thread takes out now and then. With such an entry goes what its
+/// request has failed with.
+#[test]
+fn an_error_that_goes_with_a_stale_entry_may_wait_for_what_its_thread_waits_for() {
+    for workers in [1, 2] {
+        let _dog = Watchdog::new(format_args!("{workers} workers"));
+        let runtime = Kind::Workers(workers).builder().on_unhandled_failure(|_| ()).build().unwrap();
+        let held = hold_workers(&runtime);
+        let (next, gone) = (Arc::new(Mutex::new(None)), Count::new());
+        let error = WaitsFor(next.clone(), gone.clone());
+        let fails = runtime.enter(|| Request::try_new(move || -> forebear::Result<()> { Err(error.into()) }));
+        fails.submit();
+        assert!(fails.wait().is_err());
+        drop(fails);
+        for _ in 0..1_000 {
+            let request = runtime.enter(|| Request::new(|| ()));
+            request.submit();
+            *next.lock().unwrap() = Some(request.clone());
+            request.wait().unwrap();
+        }
+        assert_eq!(gone.get(), 1);
+        drop(held);
+    }
 }

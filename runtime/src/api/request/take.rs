@@ -124,12 +124,13 @@ impl<T> Request<T> {
 #[cold]
 #[inline(never)]
 unsafe fn end_taken(here: &Arena, header: NonNull<Header>, scope: *const ScopeCore) {
-    // SAFETY: by contract.
-    unsafe { arena::end_child(here, header) };
+    // Before the header ends; see `finish::notify_end`.
     // SAFETY: a scope waits for its jobs, and this one is over now.
     if let Some(scope) = unsafe { scope.as_ref() } {
         scope.job_taken();
     }
+    // SAFETY: by contract.
+    unsafe { arena::end_child(here, header) };
 }
 
 /// The end of a fused take that was not alone after all, or whose callable did not return a value.

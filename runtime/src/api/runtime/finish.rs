@@ -62,6 +62,7 @@ use super::shutdown_error::ShutdownError;
 use super::{Runtime, RuntimeHandle};
 use crate::cancel;
 use crate::foreign;
+use crate::record::dropping;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
 use crate::record::no_suspend;
@@ -164,7 +165,8 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ShutdownError::Laggards`] names what has not ended. [`ShutdownError::Inside`] if it is called inside a request of this
-    /// runtime, callbacks included, or in a destructor of a thread-local of one of its workers: then nothing is done.
+    /// runtime, callbacks included, in a destructor that the end of such a request calls, or in a destructor of a thread-local of one of its workers:
+    /// then nothing is done.
     ///
     /// # Panics
     ///
@@ -230,9 +232,18 @@ impl Runtime {
     }
 }
 
-/// Whether a request of the runtime, which it would have to wait for, runs on `fiber`.
+/// Whether a request of the runtime, which it would have to wait for, runs on `fiber`, or is being ended there by user code.
 pub(super) fn is_inside(fiber: &Fiber, shared: &Shared) -> bool {
     if fiber.worker_record().is_some_and(|worker| std::ptr::eq(worker.shared(), shared)) {
+        return true;
+    }
+    let mut ends_here = false;
+    dropping::each_ended_on(fiber, |h, _| {
+        // SAFETY: M3: it is not over.
+        let arena = unsafe { h.arena.get().as_ref() };
+        ends_here |= arena.is_some_and(|arena| std::ptr::eq(arena.shared(), shared));
+    });
+    if ends_here {
         return true;
     }
     let mut at: Option<&Header> = fiber.request();

@@ -1,14 +1,16 @@
 //! The last handle goes: which thread waits for the end, and what happens when that takes long.
 //!
-//! A destructor never suspends a request. A drop on a plain thread blocks that thread. In four other places a drop
-//! starts a thread that waits. They are a worker's thread, a request that a plain thread runs, a blocking call, and a
-//! timer thread that calls a user's clock. What the runtime owns is then released a little later.
+//! A destructor never suspends a request. A drop on a plain thread blocks that thread. In five other places a drop
+//! starts a thread that waits. They are a worker's thread, a request that a plain thread runs, user code that the end of a
+//! request calls, a blocking call, and a timer thread that calls a user's clock. What the runtime owns is then released a
+//! little later.
 
 use forebear_context::context::is_for_another;
 use forebear_pool::Engine;
 
 use super::{RuntimeHandle, laggards};
 use crate::cancel;
+use crate::record::dropping;
 use crate::record::fiber;
 use crate::record::report;
 use crate::schedule::driver;
@@ -96,7 +98,9 @@ impl Drop for RuntimeHandle {
             return driver::handle_gone(&self.shared);
         }
         let waits_elsewhere = self.is_on_a_worker()
-            || fiber::get().is_some_and(|fiber| fiber.has_worker() || fiber.request().is_some())
+            || fiber::get().is_some_and(|fiber| {
+                fiber.has_worker() || fiber.request().is_some() || dropping::ends_any(fiber)
+            })
             || is_for_another();
         let Some(engine) = self.engine.take() else { return };
         if self.shared.is_inherited() {

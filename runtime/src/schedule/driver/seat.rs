@@ -17,6 +17,7 @@ use crate::cancel::unstarted;
 use crate::cancel::{self, end_aside};
 use crate::foreign;
 use crate::record::arena;
+use crate::record::dropping;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::record::report;
@@ -107,8 +108,9 @@ pub(crate) fn handle_gone(shared: &Arc<Shared>) {
     let Some(driven) = &shared.driven else { return };
     if let Some(fiber) = foreign::fiber()
         && !fiber.has_worker()
-        // Inside a request this does not wait for the end: the thread continues to drive when it next waits.
+        // Inside a request, or in user code that the end of one calls, this does not wait for the end: the thread continues to drive when it next waits.
         && fiber.request().is_none()
+        && !dropping::ends_any(fiber)
         && let Some(index) = foreign::seat(shared)
     {
         // Inside a `no_suspend` region nothing else runs on this thread. Its next wait, or its end, finds that the runtime stops.
@@ -178,18 +180,20 @@ fn cancel_roots(shared: &Shared) {
 ///
 /// The entries' links are the caller's, and are given away.
 pub(crate) unsafe fn end_refused(mut entries: Vec<NonNull<Header>>) {
-    entries.retain(|entry| {
-        // SAFETY: by contract.
-        let h = unsafe { entry.as_ref() };
-        let claimed = h.word().claim_by_queue();
-        if claimed {
-            h.side_or_new().reason.set(Some(CancelReason::Shutdown));
-        } else {
+    let stale: Vec<_> = entries
+        .extract_if(.., |entry| {
             // SAFETY: by contract.
-            unsafe { arena::release(*entry) };
-        }
-        claimed
-    });
+            let h = unsafe { entry.as_ref() };
+            let claimed = h.word().claim_by_queue();
+            if claimed {
+                h.side_or_new().reason.set(Some(CancelReason::Shutdown));
+            }
+            !claimed
+        })
+        .collect();
     // SAFETY: claimed just now, with the entries' links for the runner's.
     unsafe { unstarted::end_all(&entries) };
+    // Only now: what one of them has failed with may wait for what has just ended.
+    // SAFETY: by contract.
+    stale.into_iter().for_each(|entry| unsafe { arena::release(entry) });
 }

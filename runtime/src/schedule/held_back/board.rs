@@ -147,9 +147,10 @@ impl Board {
     #[cold]
     pub(crate) fn note_answer(&self, why: Why, answer: WaitError) {
         let mut state = self.lock();
-        if state.why == Some(why) {
-            state.answer.get_or_insert(answer);
+        if state.why == Some(why) && state.answer.is_none() {
+            state.answer = Some(answer);
         }
+        // What is not noted goes with this call, without the lock: its error is a user's.
     }
 
     /// Lists what `lane` runs. If the pool has stopped it is aborted instead.

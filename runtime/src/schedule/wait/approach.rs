@@ -50,10 +50,8 @@ pub(crate) unsafe fn try_run(fiber: &Fiber, header: NonNull<Header>, bits: Bits)
     }
     let own = fiber.worker().filter(|w| bits.has(PRIVATE) && ptr::eq(h.arena.get(), w.arena()));
     if h.word().claim_by_waiter(own.is_some()).is_ok() {
-        match own {
-            Some(worker) => worker.take_out(h),
-            None if bits.life() != NEW => leave_stale(h),
-            None => {}
+        if let Some(worker) = own {
+            worker.take_out(h);
         }
         if bits.life() == NEW || bits.has(PRIVATE) {
             // SAFETY: the caller's count.
@@ -61,6 +59,9 @@ pub(crate) unsafe fn try_run(fiber: &Fiber, header: NonNull<Header>, bits: Bits)
         }
         // SAFETY: just claimed as lent; the caller's count is held.
         unsafe { run_here(fiber, header) };
+        if own.is_none() && bits.life() != NEW {
+            leave_stale(h);
+        }
     }
     true
 }

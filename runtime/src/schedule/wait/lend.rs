@@ -17,7 +17,7 @@ use crate::cancel;
 use crate::foreign;
 use crate::record::arena::Arena;
 use crate::record::fiber::Fiber;
-use crate::record::header::{AFTER, DELIVERED, DETACHED, Header, HeaderPlace, OWN_STACK};
+use crate::record::header::{AFTER, DELIVERED, DETACHED, Header, OWN_STACK};
 use crate::record::no_value::NoValue;
 use crate::schedule::finish;
 use crate::schedule::run;
@@ -51,26 +51,19 @@ pub(super) unsafe fn run_local(header: NonNull<Header>) -> bool {
     // SAFETY: local requests are of workers' arenas.
     let worker = unsafe { fiber.worker_of_arena() };
     let forbidden = HUNGRY | OLDER | MESSAGE | MARKS | DRIVEN | LIMITS;
-    let listed = stage.is_listed();
-    if listed {
-        if !h.place.touch(|| worker.post.attention.get() & (forbidden | RAIDED) == 0) {
+    // SAFETY: its arena is this fiber's, which is the worker's.
+    let start = || unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) };
+    if stage.is_listed() {
+        if !h.place.claim(|| worker.post.attention.get() & (forbidden | RAIDED) == 0, start) {
             return false;
         }
+        worker.list.unlink(h);
     } else if !stage.is_new()
         || worker.post.attention.get() & (forbidden | SHUT) != 0
         || !is_child_of_top(fiber, h)
+        || !start()
     {
         return false;
-    }
-    // SAFETY: its arena is this fiber's, which is the worker's.
-    if !unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) } {
-        if listed {
-            h.place.set(HeaderPlace::Private);
-        }
-        return false;
-    }
-    if listed {
-        worker.list.unlink(h);
     }
     worker.count_direct();
     #[cfg(all(test, not(any(loom, shuttle))))]
@@ -174,11 +167,11 @@ unsafe fn run_own_outside(fiber: &Fiber, header: NonNull<Header>) -> bool {
         return false;
     }
     let Ok(before) = h.bare.claim_by_waiter(false) else { return false };
+    // SAFETY: just claimed as lent; the caller's count is held.
+    unsafe { run_on_thread(fiber, header, arena) };
     if before.life() == QUEUED {
         leave_stale(h);
     }
-    // SAFETY: just claimed as lent; the caller's count is held.
-    unsafe { run_on_thread(fiber, header, arena) };
     true
 }
 
@@ -273,7 +266,8 @@ fn is_child_of_top(fiber: &Fiber, h: &Header) -> bool {
     !h.is(DETACHED) && fiber.request().is_some_and(|top| ptr::eq(h.lineage.parent(), &top.lineage))
 }
 
-/// The target was queued somewhere, and is stale there now.
+/// The target was queued somewhere, and is stale there now. It is over: other stale entries go here, and what their requests have failed with. That may wait
+/// for the target.
 pub(super) fn leave_stale(h: &Header) {
     // SAFETY: M3.
     if let Some(arena) = unsafe { h.arena.get().as_ref() } {
