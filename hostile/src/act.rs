@@ -20,7 +20,7 @@ mod structure;
 use self::declared::{await_future, call_blocking, complete, poll_kept, promise, several, then};
 use self::structure::{choose, inside, lock, pool, region, scoped};
 use crate::program::{Body, Callback, Hint, Limit, LockKind, Make, Node, OnError, Op};
-use crate::value::{Frame, Value, violation};
+use crate::value::{Frame, HostileError, Value, violation};
 use crate::world::{World, attempt};
 
 thread_local! {
@@ -65,7 +65,7 @@ fn act_with(world: &Arc<World>, body: &Body, bombs: &mut Vec<Value>) -> Result<(
             continue;
         }
         let unwinds = std::thread::panicking();
-        if unwinds && (matches!(node.op, Op::Panic) || node.op.waits() && !world.program.wild) {
+        if unwinds && (matches!(node.op, Op::Panic { .. }) || node.op.waits() && !world.program.wild) {
             continue;
         }
         if let Op::Bomb = node.op {
@@ -258,9 +258,9 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
                 let _ = is_cancelled();
             }
         }
-        Op::Callback { slot, which } => {
+        Op::Callback { slot, which, .. } => {
             let Some(request) = world.slot(slot) else { return Ok(()) };
-            let captured = Value::new(world, None);
+            let captured = Value::new(world, node.bodies.get(1).cloned());
             let (world, body) = (world.clone(), body().clone());
             let call = move || {
                 captured.check();
@@ -315,7 +315,7 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
         Op::Several { slots, how } => several(world, node, slots, how)?,
         Op::Future { slot, how } => await_future(world, node, slot, how)?,
         Op::Kept { drop } => poll_kept(world, drop),
-        Op::Blocking => call_blocking(world, node)?,
+        Op::Blocking { .. } => call_blocking(world, node)?,
         Op::Region { micros: n } => region(world, node, n)?,
         Op::NoSuspend => no_suspend("hostile", || act(world, body()))?,
         Op::Shield => shield(|| act(world, body()))?,
@@ -409,9 +409,9 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
                 result?;
             }
         }
-        Op::Send { channel, limit } => {
+        Op::Send { channel, limit, .. } => {
             let Some(sender) = world.sender(channel) else { return Ok(()) };
-            let value = Value::new(world, None);
+            let value = Value::new(world, node.bodies.first().cloned());
             match time(limit) {
                 Some(Duration::ZERO) => drop(sender.try_send(value)),
                 Some(limit) => {
@@ -448,8 +448,8 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
                 std::hint::spin_loop();
             }
         }
-        Op::Panic => std::panic::panic_any(Value::new(world, None)),
-        Op::Fail => return Err(Error::other(format!("node {} fails", node.id))),
+        Op::Panic { .. } => std::panic::panic_any(Value::quiet(world, node.bodies.first().cloned())),
+        Op::Fail(kind) => return Err(HostileError::new(world, kind, &node.bodies).into()),
         Op::Bomb => unreachable!("the body that it stands in does it"),
         Op::ThreadBomb => {
             let bomb = ThreadBomb(Some(Value::new(world, Some(body().clone()))));

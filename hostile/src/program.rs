@@ -78,11 +78,30 @@ pub(crate) enum Then {
     },
 }
 
+/// What an error of a program's does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ErrorKind {
+    /// It has a text, and no more.
+    Text,
+    /// The body runs in its destructor.
+    Dropped,
+    /// The body runs when it is asked for its source for the first time.
+    Asked,
+}
+
+impl ErrorKind {
+    /// Whether it has a body.
+    pub(crate) fn runs(self) -> bool {
+        self != ErrorKind::Text
+    }
+}
+
 /// How a completion ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completes {
     Value,
-    Error,
+    /// With an error, or one whose body is the first of the node.
+    Error(ErrorKind),
     /// The completer is dropped.
     Never,
 }
@@ -173,9 +192,11 @@ pub(crate) enum Op {
         slot: u8,
     },
     CancelMyself,
+    /// The body is called; `bomb`: what the callback has captured runs a second body when it is dropped.
     Callback {
         slot: u8,
         which: Callback,
+        bomb: bool,
     },
     /// The first body is the scope's own, the others its jobs.
     /// `after`: each job is declared to be after the request in that slot; with `value`, it gets the value of that.
@@ -234,8 +255,10 @@ pub(crate) enum Op {
     Kept {
         drop: bool,
     },
-    /// The body runs on a thread outside the workers.
-    Blocking,
+    /// The body runs on a thread outside the workers. `bomb`: what the call returns runs a second body when it is dropped.
+    Blocking {
+        bomb: bool,
+    },
     Region {
         micros: u32,
     },
@@ -296,9 +319,11 @@ pub(crate) enum Op {
         micros: u32,
         forget: bool,
     },
+    /// `bomb`: the body runs in the destructor of the item.
     Send {
         channel: u8,
         limit: Limit,
+        bomb: bool,
     },
     Receive {
         channel: u8,
@@ -322,8 +347,11 @@ pub(crate) enum Op {
     Spin {
         micros: u32,
     },
-    Panic,
-    Fail,
+    /// `bomb`: the body runs in the destructor of the payload.
+    Panic {
+        bomb: bool,
+    },
+    Fail(ErrorKind),
     /// The body runs in a destructor, when the rest of this body has been run or is unwound.
     Bomb,
     /// The body runs in the destructor of a thread-local of whichever thread runs this.
@@ -380,8 +408,8 @@ impl Op {
                 | ResetEvent
                 | TryReceive { .. }
                 | Spin { .. }
-                | Panic
-                | Fail
+                | Panic { .. }
+                | Fail(_)
                 | Bomb
                 | ThreadBomb
                 | Thread

@@ -4,12 +4,14 @@
 //! its destructor. A [`Frame`] stands on the stack of a function that lends it to others; it notices when the function is
 //! left while somebody still uses it.
 
+use std::error::Error;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::act::act;
-use crate::program::Body;
+use crate::program::{Body, ErrorKind};
 use crate::world::World;
 
 const LIVE: u64 = 0x11fe_11fe_11fe_11fe;
@@ -27,13 +29,23 @@ pub(crate) struct Value {
     world: Arc<World>,
     magic: AtomicU64,
     bomb: Option<Body>,
+    /// No panic leaves its destructor.
+    quiet: bool,
 }
 
 impl Value {
     /// A value whose destructor runs `bomb`.
     pub(crate) fn new(world: &Arc<World>, bomb: Option<Body>) -> Value {
         world.live.fetch_add(1, Ordering::Relaxed);
-        Value { world: world.clone(), magic: AtomicU64::new(LIVE), bomb }
+        Value { world: world.clone(), magic: AtomicU64::new(LIVE), bomb, quiet: false }
+    }
+
+    /// The same, and no panic leaves the destructor. For what is dropped while something is returned: rustc leaks what a function returns
+    /// if a local of it panics in its destructor.
+    pub(crate) fn quiet(world: &Arc<World>, bomb: Option<Body>) -> Value {
+        let mut value = Value::new(world, bomb);
+        value.quiet = true;
+        value
     }
 
     pub(crate) fn check(&self) {
@@ -52,12 +64,46 @@ impl Drop for Value {
         }
         self.world.live.fetch_sub(1, Ordering::Relaxed);
         let Some(bomb) = self.bomb.take() else { return };
-        if std::thread::panicking() {
+        if self.quiet || std::thread::panicking() {
             // A panic that leaves a destructor during an unwind aborts, by the rules of Rust.
             let _ = catch_unwind(AssertUnwindSafe(|| act(&self.world, &bomb)));
         } else {
             let _ = act(&self.world, &bomb);
         }
+    }
+}
+
+/// An error that runs a body of the program when it is dropped, or asked.
+#[derive(Debug)]
+pub(crate) struct HostileError {
+    value: Value,
+    asked: Mutex<Option<Body>>,
+}
+
+impl HostileError {
+    /// One of this kind, with the first body of its node.
+    pub(crate) fn new(world: &Arc<World>, kind: ErrorKind, bodies: &[Body]) -> HostileError {
+        let body = |wanted| (kind == wanted).then(|| bodies[0].clone());
+        let value = Value::quiet(world, body(ErrorKind::Dropped));
+        HostileError { value, asked: Mutex::new(body(ErrorKind::Asked)) }
+    }
+}
+
+impl fmt::Display for HostileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.check();
+        f.write_str("on purpose")
+    }
+}
+
+impl Error for HostileError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.value.check();
+        let body = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(body) = body {
+            let _ = act(&self.value.world, &body);
+        }
+        None
     }
 }
 

@@ -236,8 +236,9 @@ impl World {
         let world = self.clone();
         drop(std::thread::spawn(move || world.value.set(())));
         for channel in &self.channels {
+            // The items run bodies, which may wait for what follows here.
             let ends = locked(channel).take();
-            let _ = catch_unwind(AssertUnwindSafe(move || drop(ends)));
+            drop(std::thread::spawn(move || catch_unwind(AssertUnwindSafe(move || drop(ends))).is_ok()));
         }
         std::mem::take(&mut *locked(&self.wakers)).into_iter().for_each(Waker::wake);
         // Each of these ends a request, whose callbacks and captures may wait for another of them.

@@ -12,7 +12,7 @@ use forebear::{Error, Outcome, Request, RequestSet, State, block_on, blocking, w
 
 use super::{act, callable, clear_thread_bombs, described, look_at, micros, settle, time, within};
 use crate::program::{Body, Completes, Node, Op, Polls, Several, Then};
-use crate::value::{Value, violation};
+use crate::value::{HostileError, Value, violation};
 use crate::world::{World, attempt};
 
 /// The dependent of a node.
@@ -92,7 +92,7 @@ pub(super) fn complete(world: &Arc<World>, node: &Node, completer: u8, with: Com
                 value.check();
             }
         }
-        Completes::Error => completer.fail(Error::other(format!("node {} fails it", node.id))),
+        Completes::Error(kind) => completer.fail(HostileError::new(world, kind, &node.bodies)),
         Completes::Never => drop(completer),
     }
 }
@@ -133,12 +133,15 @@ pub(super) fn several(world: &Arc<World>, node: &Node, slots: [u8; 3], how: Seve
 /// waited for without one.
 pub(super) fn call_blocking(world: &Arc<World>, node: &Node) -> Result<(), Error> {
     let (inner, body, captured) = (world.clone(), node.bodies[0].clone(), Value::new(world, None));
+    // Where the caller has gone it is dropped on that thread.
+    let returned = Value::quiet(world, node.bodies.get(1).cloned());
     let f = move || {
         captured.check();
         attempt(&inner, &body);
         drop((inner, captured));
         // This thread outlives the program.
         clear_thread_bombs();
+        returned
     };
     let answer = within(world, || try_timeout(micros(2_000), || Ok(blocking(f)?)));
     answer.map_or(Ok(()), |answer| settle(node, answer).map(drop))

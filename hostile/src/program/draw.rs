@@ -21,6 +21,15 @@ struct Draw {
     exits: u32,
 }
 
+/// Whether the one body of this runs when, and where, something goes that it has made.
+fn runs_late(op: Op) -> bool {
+    match op {
+        Op::Fail(kind) | Op::Complete { with: Completes::Error(kind), .. } => kind.runs(),
+        Op::Send { bomb, .. } | Op::Panic { bomb } => bomb,
+        _ => false,
+    }
+}
+
 impl Program {
     /// The program of this seed, without the nodes of these numbers.
     pub(crate) fn draw(seed: u64, without: HashSet<u32>) -> Program {
@@ -73,12 +82,13 @@ impl Draw {
         let op = self.op(depth);
         let bodies = match op {
             Op::Make { bomb: true, .. } | Op::Then { bomb: true, .. } | Op::Join { .. } => 2,
+            Op::Callback { bomb: true, .. } | Op::Blocking { bomb: true } => 2,
             Op::Scope { .. } => 2 + self.random.below(3),
             Op::Pool { .. } => 1 + self.random.below(4),
             Op::Make { .. }
             | Op::Then { .. }
             | Op::Future { .. }
-            | Op::Blocking
+            | Op::Blocking { .. }
             | Op::Callback { .. }
             | Op::Region { .. }
             | Op::NoSuspend
@@ -86,10 +96,13 @@ impl Draw {
             | Op::Catch => 1,
             Op::Repeat { .. } | Op::Lock { .. } | Op::CallOnce | Op::Bomb | Op::ThreadBomb | Op::Thread => 1,
             Op::Run { .. } | Op::Enter { .. } | Op::RawLock { .. } | Op::Initialise | Op::Expires { .. } => 1,
+            op if runs_late(op) => 1,
             _ => 0,
         };
         let holds = matches!(op, Op::Lock { .. } | Op::RawLock { .. } | Op::CallOnce | Op::Initialise);
-        let (held, exits) = (u32::from(holds), u32::from(op == Op::ThreadBomb));
+        // What runs late runs anywhere.
+        let late = runs_late(op);
+        let (held, exits) = (u32::from(holds || late), u32::from(op == Op::ThreadBomb || late));
         self.held += held;
         self.exits += exits;
         let bodies = (0..bodies).map(|_| self.body(depth + 1, 4)).collect();
@@ -163,6 +176,10 @@ impl Draw {
         }
     }
 
+    fn error(&mut self) -> ErrorKind {
+        self.random.of(&[ErrorKind::Text, ErrorKind::Text, ErrorKind::Dropped, ErrorKind::Asked])
+    }
+
     fn several(&mut self) -> Several {
         match self.random.below(4) {
             0 => Several::First,
@@ -192,6 +209,7 @@ impl Draw {
                 37 => Op::CancelMyself,
                 38..=40 => Op::Callback {
                     slot: self.slot(),
+                    bomb: self.random.one_in(4),
                     which: self.random.of(&[
                         Callback::Finished,
                         Callback::Failed,
@@ -219,12 +237,11 @@ impl Draw {
                 }
                 129..=132 => Op::Complete {
                     completer: self.random.below(usize::from(COMPLETERS)) as u8,
-                    with: self.random.of(&[
-                        Completes::Value,
-                        Completes::Value,
-                        Completes::Error,
-                        Completes::Never,
-                    ]),
+                    with: match self.random.below(4) {
+                        0 | 1 => Completes::Value,
+                        2 => Completes::Error(self.error()),
+                        _ => Completes::Never,
+                    },
                 },
                 133 => Op::Hint { slot: self.slot(), hint: self.random.below(3) as i8 },
                 134..=138 => Op::Several { slots: [(); 3].map(|()| self.slot()), how: self.several() },
@@ -233,7 +250,7 @@ impl Draw {
                     how: self.random.of(&[Polls::BlockOn, Polls::BlockOnUntyped, Polls::Once, Polls::Keep]),
                 },
                 143 => Op::Kept { drop: self.random.one_in(3) },
-                144..=145 => Op::Blocking,
+                144..=145 => Op::Blocking { bomb: self.random.one_in(3) },
                 51 => Op::Region { micros: self.micros() },
                 52 => Op::NoSuspend,
                 53 => Op::Shield,
@@ -270,7 +287,9 @@ impl Draw {
                 68 => Op::ResetEvent,
                 69 => Op::Barrier { micros: self.micros() },
                 70 => Op::CallOnce,
-                71..=73 => Op::Send { channel: self.channel(), limit: self.limit() },
+                71..=73 => {
+                    Op::Send { channel: self.channel(), limit: self.limit(), bomb: self.random.one_in(3) }
+                }
                 74..=76 => Op::Receive { channel: self.channel(), limit: self.limit() },
                 77 => Op::TryReceive { channel: self.channel() },
                 78..=79 | 146..=147 => Op::Select {
@@ -283,8 +302,8 @@ impl Draw {
                 80 => Op::Sleep { micros: self.micros() },
                 81..=82 => Op::Yield,
                 83 => Op::Spin { micros: self.random.of(&[5, 50, 300]) },
-                84 => Op::Panic,
-                85 => Op::Fail,
+                84 => Op::Panic { bomb: self.random.one_in(2) },
+                85 => Op::Fail(self.error()),
                 86..=88 => Op::Bomb,
                 89 => Op::ThreadBomb,
                 90 => Op::Thread,
@@ -310,7 +329,7 @@ impl Draw {
                 Op::Make { .. }
                     | Op::Then { .. }
                     | Op::Future { .. }
-                    | Op::Blocking
+                    | Op::Blocking { .. }
                     | Op::Callback { .. }
                     | Op::Scope { .. }
                     | Op::Join { .. }
@@ -331,7 +350,7 @@ impl Draw {
                     | Op::Initialise
                     | Op::Expires { .. }
             );
-            if nests && depth >= DEPTH {
+            if (nests || runs_late(op)) && depth >= DEPTH {
                 continue;
             }
             // Ends of runtimes are seldom, or little else would happen.
@@ -339,7 +358,7 @@ impl Draw {
             if end && !self.random.one_in(2) {
                 continue;
             }
-            if !self.plain_threads && matches!(op, Op::Thread | Op::ThreadBomb | Op::Blocking) {
+            if !self.plain_threads && matches!(op, Op::Thread | Op::ThreadBomb | Op::Blocking { .. }) {
                 continue;
             }
             return self.without_deadlocks(op);
