@@ -1,4 +1,5 @@
-//! The file that says what to build: lines `target: what it needs`, each followed by indented commands.
+//! The file that says what to build: lines `target: what it needs`, each followed by indented commands. Empty lines, and those that begin with `#`,
+//! say nothing.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,6 +14,8 @@ pub(crate) enum Mistake {
     Line(usize),
     /// A target that stands there twice.
     Twice(String),
+    /// No target at all.
+    Nothing,
     /// Neither a target nor a file.
     Unknown {
         name: String,
@@ -30,6 +33,7 @@ impl fmt::Display for Mistake {
                 write!(f, "line {line} is neither `target: needs` nor an indented command")
             }
             Mistake::Twice(target) => write!(f, "there are two rules for `{target}`: write one"),
+            Mistake::Nothing => f.write_str("the file has no rule"),
             Mistake::Unknown { name, needed_by: None } => write!(f, "there is no rule for `{name}`"),
             Mistake::Unknown { name, needed_by: Some(by) } => {
                 write!(f, "`{by}` needs `{name}`, for which there is neither a rule nor a file")
@@ -63,20 +67,25 @@ impl Buildfile {
         let dir = if dir == Path::new("") { Path::new(".") } else { dir };
         let mut file = Buildfile { dir: dir.to_owned(), first: None, rules: HashMap::new() };
         let mut at: Option<String> = None;
-        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let says_nothing = |line: &str| line.trim().is_empty() || line.starts_with('#');
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !says_nothing(line)) {
             if line.starts_with([' ', '\t']) {
                 let rule = at.as_ref().and_then(|target| file.rules.get_mut(target));
                 rule.ok_or(Mistake::Line(number + 1))?.commands.push(line.trim().to_owned());
                 continue;
             }
             let (target, needs) = line.split_once(':').ok_or(Mistake::Line(number + 1))?;
+            let target = target.trim();
+            if target.is_empty() || target.contains(char::is_whitespace) {
+                return Err(Mistake::Line(number + 1));
+            }
             let rule =
                 Rule { needs: needs.split_whitespace().map(str::to_owned).collect(), commands: Vec::new() };
-            if file.rules.insert(target.trim().to_owned(), rule).is_some() {
-                return Err(Mistake::Twice(target.trim().to_owned()));
+            if file.rules.insert(target.to_owned(), rule).is_some() {
+                return Err(Mistake::Twice(target.to_owned()));
             }
-            file.first.get_or_insert_with(|| target.trim().to_owned());
-            at = Some(target.trim().to_owned());
+            file.first.get_or_insert_with(|| target.to_owned());
+            at = Some(target.to_owned());
         }
         Ok(file)
     }
@@ -89,8 +98,8 @@ impl Buildfile {
         self.first.clone()
     }
 
-    pub(crate) fn needs(&self, target: &str) -> impl Iterator<Item = &str> {
-        self.rules.get(target).into_iter().flat_map(|rule| &rule.needs).map(String::as_str)
+    pub(crate) fn needs(&self, target: &str) -> &[String] {
+        self.rules.get(target).map_or(&[], |rule| &rule.needs)
     }
 
     pub(crate) fn commands(&self, target: &str) -> impl Iterator<Item = &str> {
@@ -104,7 +113,7 @@ impl Buildfile {
     /// Whether the target is a file that is not older than any that it needs.
     pub(crate) fn is_up_to_date(&self, target: &str) -> bool {
         let Some(built) = self.changed(target) else { return false };
-        self.needs(target).all(|name| self.changed(name).is_none_or(|changed| changed <= built))
+        self.needs(target).iter().all(|name| self.changed(name).is_none_or(|changed| changed <= built))
     }
 
     /// The targets and all that they need that has a rule, each behind what it needs.
@@ -144,7 +153,7 @@ impl Buildfile {
                 }
             }
             let Some((name, at)) = path.last_mut() else { return Ok(()) };
-            let need = self.needs(name).nth(*at).map(str::to_owned);
+            let need = self.needs(name).get(*at).cloned();
             *at += 1;
             match need {
                 Some(need) if self.rules.contains_key(&need) => next = Some(need),

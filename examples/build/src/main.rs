@@ -8,9 +8,11 @@
 //!
 //! * Each target is a request that is declared to be after those of what it needs. Until they are over it is a record in a queue, without a stack. If
 //!   one fails, it fails too, and says which.
-//! * A child process is awaited by a future that owns it: its request is suspended, and a cancel drops the future, which kills the child.
+//! * A child process is awaited by a future that owns it: its request is suspended, and a cancel drops the future, which kills the child and what it has
+//!   started.
 //! * A semaphore bounds how many commands run at a time.
-//! * Ctrl-C aborts all requests, and so kills all children.
+//! * Ctrl-C aborts all requests, and so kills all children. So does the first failure, unless `--keep-going` is given.
+//! * It ends with 1 if a target was not built, and with 2 if the file or the arguments are wrong.
 //! * Requests that are declared can form no cycle, since each names others that exist. A cycle in the file is found, and named, when they are made.
 
 mod buildfile;
@@ -18,7 +20,9 @@ mod show;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use clap::Parser;
@@ -26,6 +30,7 @@ use forebear::prelude::*;
 use forebear::sync::Semaphore;
 use forebear::tokio::block_on;
 use forebear::{AnyRequest, CancelReason, Error, Outcome, RequestSet};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
 use tokio::runtime::Handle;
 
@@ -37,8 +42,8 @@ struct Args {
     #[arg(short, long)]
     file: Option<PathBuf>,
     /// How many commands may run at a time.
-    #[arg(short, long, default_value_t = 2)]
-    jobs: usize,
+    #[arg(short, long, default_value = "2")]
+    jobs: NonZero<usize>,
     /// Build what does not need what has failed.
     #[arg(short, long)]
     keep_going: bool,
@@ -49,7 +54,7 @@ struct Args {
 /// How a build goes about it.
 #[derive(Clone, Copy)]
 struct Terms {
-    jobs: usize,
+    jobs: NonZero<usize>,
     keep_going: bool,
 }
 
@@ -57,7 +62,7 @@ struct Terms {
 #[derive(Debug)]
 struct CommandFailed {
     command: String,
-    status: std::process::ExitStatus,
+    status: ExitStatus,
 }
 
 impl fmt::Display for CommandFailed {
@@ -96,11 +101,12 @@ fn build(
     tokio: &Handle,
 ) -> Result<Vec<(String, Became)>, Mistake> {
     let order = file.order(targets)?;
-    let permits = Arc::new(Semaphore::new(terms.jobs.max(1)));
+    let permits = Arc::new(Semaphore::new(terms.jobs.get().min(Semaphore::MAX_PERMITS)));
     let mut made: HashMap<&str, Request<bool>> = HashMap::new();
     for target in &order {
         // What has no rule is a file that is there.
-        let needed: Vec<_> = file.needs(target).filter_map(|name| made.get(name).cloned()).collect();
+        let needed: Vec<_> =
+            file.needs(target).iter().filter_map(|name| made.get(name.as_str()).cloned()).collect();
         let (file, permits, tokio) = (Arc::clone(file), Arc::clone(&permits), tokio.clone());
         let name = target.clone();
         let builder = Request::builder().name(target.clone()).after_all(&needed);
@@ -156,16 +162,36 @@ fn make(
     }
     for command in file.commands(target) {
         let _permit = permits.acquire()?;
-        let run = async {
-            Command::new("sh").args(["-c", command]).current_dir(file.dir()).kill_on_drop(true).status().await
-        };
         // A cancel drops the future here, and with it the child.
-        let status = block_on(tokio, run)??;
+        let status = block_on(tokio, run(file.dir(), command))??;
         if !status.success() {
             return Err(CommandFailed { command: command.to_owned(), status }.into());
         }
     }
     Ok(true)
+}
+
+/// Runs a command to its end. If this is dropped before, the command is killed, and what it has started.
+async fn run(dir: &Path, command: &str) -> std::io::Result<ExitStatus> {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).current_dir(dir).stdin(Stdio::null()).process_group(0).kill_on_drop(true);
+    let mut child = shell.spawn()?;
+    let mut group = KillOnDrop(child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)));
+    let status = child.wait().await;
+    group.0 = None;
+    status
+}
+
+/// The process group of a command that has not been awaited to its end, so its number is in use.
+struct KillOnDrop(Option<Pid>);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // It may have gone by itself.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
 }
 
 /// What failed first, and with what.
@@ -176,17 +202,31 @@ fn why(failure: &forebear::Failure) -> String {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let args = Args::parse();
+fn main() -> ExitCode {
+    match build_or_show(Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("build_tool: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether all was built.
+fn build_or_show(args: Args) -> Result<bool, Box<dyn std::error::Error>> {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let Some(path) = &args.file else { return show::off(tokio.handle()) };
+    let Some(path) = &args.file else { return show::off(tokio.handle()).map(|()| true) };
     let file = Arc::new(Buildfile::read(path)?);
-    let targets = if args.targets.is_empty() { file.first().into_iter().collect() } else { args.targets };
+    let targets = match args.targets.is_empty() {
+        true => vec![file.first().ok_or(Mistake::Nothing)?],
+        false => args.targets,
+    };
     let terms = Terms { jobs: args.jobs, keep_going: args.keep_going };
     let became = build(&file, &targets, terms, tokio.handle())?;
     for (target, became) in &became {
         println!("{target}: {became}");
     }
     let fine = |became: &Became| matches!(became, Became::Built | Became::UpToDate);
-    std::process::exit(i32::from(!became.iter().all(|(_, became)| fine(became))));
+    Ok(became.iter().all(|(_, became)| fine(became)))
 }

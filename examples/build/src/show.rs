@@ -1,5 +1,6 @@
 //! What the tool does, by a small build in a directory of its own.
 
+use std::num::NonZero;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ after_slow: slow
     touch after_slow
 ";
 
+const JOBS: NonZero<usize> = NonZero::new(2).unwrap();
+
 type Shown = Result<(), Box<dyn std::error::Error>>;
 
 pub(crate) fn off(tokio: &Handle) -> Shown {
@@ -44,7 +47,7 @@ pub(crate) fn off(tokio: &Handle) -> Shown {
     let file = Arc::new(Buildfile::parse(BUILDFILE, dir.path())?);
     let show = |what: &str, target: &str, keep_going: bool| -> Shown {
         println!("-- {what}");
-        match build(&file, &[target.to_owned()], Terms { jobs: 2, keep_going }, tokio) {
+        match build(&file, &[target.to_owned()], Terms { jobs: JOBS, keep_going }, tokio) {
             Ok(became) => became.iter().for_each(|(target, became)| println!("{target}: {became}")),
             Err(mistake) => println!("{mistake}"),
         }
@@ -66,7 +69,7 @@ pub(crate) fn off(tokio: &Handle) -> Shown {
     poll(|| !is_running(&child));
     println!("the child has gone");
     assert_eq!(
-        build(&file, &["nest".to_owned()], Terms { jobs: 1, keep_going: false }, tokio)?[0].1,
+        build(&file, &["nest".to_owned()], Terms { jobs: JOBS, keep_going: false }, tokio)?[0].1,
         Became::Built
     );
     Ok(())
