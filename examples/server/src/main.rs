@@ -53,8 +53,8 @@ async fn sum(State(counts): State<Arc<Counts>>, Path(n): Path<u64>) -> Result<St
     Ok(sum.to_string())
 }
 
-/// Asks over a connection that stays, and answers the body.
-async fn ask(client: &mut TcpStream, path: &str) -> std::io::Result<String> {
+/// Asks over a connection that stays, and answers the status and the body.
+async fn ask(client: &mut TcpStream, path: &str) -> std::io::Result<(u16, String)> {
     client.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).await?;
     let mut answer = Vec::new();
     loop {
@@ -69,8 +69,8 @@ async fn ask(client: &mut TcpStream, path: &str) -> std::io::Result<String> {
         let len =
             head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
         if body.len() >= len.unwrap_or(0) {
-            assert!(head.starts_with("HTTP/1.1 200"), "{text}");
-            return Ok(body.to_owned());
+            let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+            return Ok((status.ok_or(std::io::ErrorKind::InvalidData)?, body.to_owned()));
         }
     }
 }
@@ -96,7 +96,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         let n = client * 997 + round * 101;
                         let answer = ask(&mut connection, &format!("/sum/{n}")).await?;
                         let expected = (0..n).fold(0, |sum: u64, n| sum.wrapping_add(n.wrapping_mul(n)));
-                        assert_eq!(answer, expected.to_string());
+                        assert_eq!(answer, (200, expected.to_string()));
                     }
                     std::io::Result::Ok(())
                 })
@@ -122,9 +122,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         until(|| counts.cancelled.load(Ordering::Relaxed) == CLIENTS as usize).await;
         println!("{CLIENTS} clients went away, and what they wanted was cancelled");
 
-        // And the server answers on.
+        // And the server answers on, also to who asks for something else.
         let mut connection = TcpStream::connect(address).await?;
-        assert_eq!(ask(&mut connection, "/sum/4").await?, "14");
+        for (path, status) in [("/sum/four", 400), ("/sum/-4", 400), ("/difference/4", 404)] {
+            assert_eq!(ask(&mut connection, path).await?.0, status, "{path}");
+        }
+        assert_eq!(ask(&mut connection, "/sum/4").await?, (200, "14".to_owned()));
         server.abort();
         Ok(())
     })
