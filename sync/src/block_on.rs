@@ -75,7 +75,8 @@ impl Wake for Signal {
 /// the answer is `Cancelled`. So what has to end with the request is ended by the future's destructor: `kill_on_drop` of a child process, for
 /// one. In a request that is cancelled already the future is dropped unpolled. An output that is ready is never thrown away.
 ///
-/// The waits inside the poll of a future, if it has any, are the caller's own waits.
+/// The waits inside the poll of a future, if it has any, are the caller's own waits. A cycle of waits that leads through a future is not found; a dump shows
+/// which request awaits one.
 ///
 /// # Errors
 ///
