@@ -6,7 +6,7 @@
 //! * **dependent**: the request that is after it. It behaves as one whose first statements wait for its dependencies, in the order in which they were
 //!   declared. Its callable does wait for them, and finds them over.
 //! * **edge**: a node in a dependency's list of waiters that belongs to a record of the dependent, not to a stack ([`WaitNode::of_record`]).
-//!   The records of a request's edges lie in its cell, in front of its callable. An edge owns a handle of its dependency.
+//!   The nodes of a request's edges lie behind its cell, in the same piece of memory, or apart if there are many. An edge owns a handle of its dependency.
 //! * **open**: an edge whose dependency is not over. [`open`] counts them.
 //!
 //! # States of a dependent
@@ -63,15 +63,16 @@
 use std::any::type_name;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use forebear_context::context::WaitNode;
 use forebear_context::error::{Error, WaitError};
 
 use crate::api::request::Request;
+use crate::api::then::dependent::ErasedHandle;
 use crate::cancel::{self, Marked};
 use crate::deadlock::urgency;
-use crate::record::cell::Callable;
+use crate::record::cell::{Callable, Construct};
 use crate::record::dependents::DependentRecord;
 use crate::record::fiber::{self, Fiber};
 #[cfg(doc)]
@@ -79,69 +80,23 @@ use crate::record::header::AFTER;
 use crate::record::header::Header;
 use crate::schedule::wait;
 use crate::shared::worker::OnRecord;
-use crate::state::open::{self, Open};
+use crate::state::open;
 use crate::state::word::FINISHED;
 
-/// Where nodes lie.
-pub(crate) trait Nodes {
-    /// Where, if not in the place of this value.
-    fn apart(&mut self) -> *mut WaitNode;
-    /// How many.
-    fn len(&self) -> usize;
-}
-
-impl<const N: usize> Nodes for [WaitNode; N] {
-    fn apart(&mut self) -> *mut WaitNode {
-        ptr::null_mut()
-    }
-
-    fn len(&self) -> usize {
-        N
-    }
-}
-
-/// Nodes of any number, in memory of their own.
-pub(crate) struct NodeBlock(NonNull<[WaitNode]>);
-
-impl NodeBlock {
-    pub(crate) fn new(nodes: Vec<WaitNode>) -> NodeBlock {
-        NodeBlock(NonNull::from(Box::leak(nodes.into_boxed_slice())))
-    }
-}
-
-impl Drop for NodeBlock {
-    fn drop(&mut self) {
-        // SAFETY: leaked by `new`, once.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
-}
-
-impl Nodes for NodeBlock {
-    fn apart(&mut self) -> *mut WaitNode {
-        self.0.as_ptr().cast()
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-}
-
 /// A node for an edge to what this handle is of; the handle goes with it.
-pub(crate) fn node<T: Send>(dependency: Request<T>) -> WaitNode {
-    let target = ManuallyDrop::new(dependency).header_ptr();
+fn node(dependency: ErasedHandle) -> WaitNode {
     // SAFETY: Q5: it stands in no list, and is written anew before it is put into one.
-    unsafe { WaitNode::of_record(NonNull::dangling(), target.cast()) }
+    unsafe { WaitNode::of_record(NonNull::dangling(), dependency.into_raw().cast()) }
 }
 
 /// The edges of a dependent. See the module head.
 #[repr(C)]
-pub(crate) struct Edges<N: Nodes> {
+pub(crate) struct Edges {
     record: DependentRecord,
-    nodes: N,
 }
 
-// SAFETY: the handles may go, and drop values, on any thread, by the bound of `node`; the nodes are the lists'.
-unsafe impl<N: Nodes> Send for Edges<N> {}
+// SAFETY: the handles may go, and drop values, on any thread, by the bound of `ErasedHandle::of`; the nodes are the lists'.
+unsafe impl Send for Edges {}
 
 /// The place of a value whose type is not known here. Handles of it drop the value by the request's table.
 pub(crate) struct Opaque;
@@ -150,19 +105,35 @@ impl Drop for Opaque {
     fn drop(&mut self) {}
 }
 
-impl<N: Nodes> Edges<N> {
-    pub(crate) fn new(mut nodes: N) -> Edges<N> {
-        let len = nodes.len();
-        assert!(len <= open::MOST, "a request can depend on at most {} others", open::MOST);
-        Edges { record: DependentRecord { open: Open::new(), len: len as u32, nodes: nodes.apart() }, nodes }
+impl Edges {
+    /// Edges to what these handles are of, so many at most. The nodes are written to `room`; if that is null, to memory of their own.
+    ///
+    /// # Safety
+    ///
+    /// `room` is null, or fresh memory for `len` nodes that lasts as long as these edges.
+    unsafe fn new(len: usize, handles: impl Iterator<Item = ErasedHandle>, room: *mut WaitNode) -> Edges {
+        let nodes = handles.take(len.min(open::MOST)).map(node);
+        if room.is_null() {
+            let nodes = Box::leak(nodes.collect::<Box<[_]>>());
+            return Edges { record: DependentRecord::new(nodes.as_mut_ptr(), nodes.len() as u32, true) };
+        }
+        let mut written = 0;
+        for node in nodes {
+            // SAFETY: by contract: there is room for `len` nodes.
+            let place = unsafe { room.add(written) };
+            // SAFETY: as above; the memory is fresh.
+            unsafe { place.write(node) };
+            written += 1;
+        }
+        Edges { record: DependentRecord::new(room, written as u32, false) }
     }
 
     fn node(&self, at: usize) -> &WaitNode {
-        // SAFETY: the whole of the edges.
-        let (nodes, len) = unsafe { DependentRecord::nodes(NonNull::from(self).cast()) };
-        assert!(at < len, "there is an edge for each dependency");
+        let Some(node) = self.record.node_at(at) else {
+            unreachable!("there is an edge for each dependency")
+        };
         // SAFETY: AF2: by the claimer of the dependent, or its maker.
-        unsafe { &*nodes.add(at) }
+        unsafe { &*node }
     }
 
     fn target(&self, at: usize) -> NonNull<Header> {
@@ -220,7 +191,7 @@ impl<N: Nodes> Edges<N> {
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.record.len as usize
+        self.record.len() as usize
     }
 
     /// Takes the nodes out of the lists that they stand in. By the claimer of the dependent.
@@ -254,7 +225,7 @@ impl<N: Nodes> Edges<N> {
     }
 }
 
-impl<N: Nodes> Drop for Edges<N> {
+impl Drop for Edges {
     fn drop(&mut self) {
         if !self.record.open.is_none() {
             self.withdraw();
@@ -262,6 +233,10 @@ impl<N: Nodes> Drop for Edges<N> {
         for at in 0..self.len() {
             // SAFETY: AF3: the edge's handle. Whatever the value is, it is dropped by the request's table.
             drop(unsafe { Request::<Opaque>::from_raw(self.target(at)) });
+        }
+        if let Some(nodes) = self.record.apart() {
+            // SAFETY: leaked by `new`, and freed here alone.
+            drop(unsafe { Box::from_raw(nodes) });
         }
     }
 }
@@ -291,21 +266,13 @@ impl<C: Callable<T>, T> Named for Typed<C, T> {
 
 /// The callable of a dependent.
 #[repr(C)]
-pub(crate) struct Dependent<N: Nodes, F, U> {
-    edges: Edges<N>,
+pub(crate) struct Dependent<F, U> {
+    edges: Edges,
     call: F,
     user: PhantomData<fn(U)>,
 }
 
-impl<N: Nodes, F, U> Dependent<N, F, U> {
-    pub(crate) fn new(nodes: N, call: F, user: PhantomData<fn(U)>) -> Dependent<N, F, U> {
-        Dependent { edges: Edges::new(nodes), call, user }
-    }
-}
-
-impl<T, N: Nodes, F: FnOnce(Edges<N>) -> Result<T, Error> + Send, U: Named> Callable<T>
-    for Dependent<N, F, U>
-{
+impl<T, F: FnOnce(Edges) -> Result<T, Error> + Send, U: Named> Callable<T> for Dependent<F, U> {
     const IS_DEPENDENT: bool = true;
 
     fn call(self) -> Result<T, Error> {
@@ -317,10 +284,39 @@ impl<T, N: Nodes, F: FnOnce(Edges<N>) -> Result<T, Error> + Send, U: Named> Call
     }
 }
 
+/// What a dependent is made from.
+pub(crate) struct Declared<H, F, U> {
+    /// How many dependencies.
+    pub len: usize,
+    /// A handle of each.
+    pub handles: H,
+    pub call: F,
+    pub user: PhantomData<fn(U)>,
+}
+
+impl<T, H, F, U> Construct<T> for Declared<H, F, U>
+where
+    H: Iterator<Item = ErasedHandle>,
+    F: FnOnce(Edges) -> Result<T, Error> + Send,
+    U: Named,
+{
+    type Callable = Dependent<F, U>;
+
+    fn edges(&self) -> usize {
+        self.len
+    }
+
+    unsafe fn construct(self, nodes: *mut WaitNode) -> Dependent<F, U> {
+        // SAFETY: by contract: the edges are part of the callable, which is dropped before the request's memory is freed.
+        let edges = unsafe { Edges::new(self.len, self.handles, nodes) };
+        Dependent { edges, call: self.call, user: self.user }
+    }
+}
+
 const _: () = {
     // What a declared wait costs beside its closure.
     #[cfg(not(any(loom, shuttle)))]
-    assert!(size_of::<Header>() + size_of::<Edges<[WaitNode; 1]>>() <= 224);
+    assert!(size_of::<Header>() + size_of::<Edges>() + size_of::<WaitNode>() <= 224);
     #[cfg(not(any(loom, shuttle)))]
-    assert!(size_of::<Edges<[WaitNode; 2]>>() - size_of::<Edges<[WaitNode; 1]>>() == 48);
+    assert!(size_of::<WaitNode>() == 48);
 };

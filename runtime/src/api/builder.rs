@@ -19,7 +19,7 @@ use crate::api::origin::Rank;
 use crate::api::request::Request;
 use crate::api::runtime::Runtime;
 use crate::api::scope::Scope;
-use crate::api::then::dependent::ErasedHandle;
+use crate::api::then::dependent::HandleList;
 use crate::record::cell::{Fallible, Plain};
 use crate::shared::Shared;
 use crate::state::estimated_clock;
@@ -70,8 +70,7 @@ impl OrderHint {
 /// What requests are after, if anything: one pointer, so that a description that says nothing of it is copied and dropped as fast as if there were no such
 /// thing.
 #[derive(Clone, Debug, Default)]
-#[allow(clippy::box_collection, reason = "one pointer where there is none")]
-struct AfterList(ManuallyDrop<Option<Box<Vec<ErasedHandle>>>>);
+struct AfterList(ManuallyDrop<Option<Box<HandleList>>>);
 
 impl AfterList {
     fn is_any(&self) -> bool {
@@ -249,14 +248,14 @@ impl RequestBuilder {
         self
     }
 
-    /// What the requests are after.
-    pub(crate) fn dependencies(&self) -> &[ErasedHandle] {
-        self.after.0.as_ref().map_or(&[], |after| after.as_slice())
+    /// What the requests are after, if anything.
+    pub(crate) fn dependencies(&self) -> Option<&HandleList> {
+        self.after.0.as_deref()
     }
 
     /// The same, for more of them.
     #[cold]
-    pub(crate) fn dependencies_mut(&mut self) -> &mut Vec<ErasedHandle> {
+    pub(crate) fn dependencies_mut(&mut self) -> &mut HandleList {
         self.after.0.get_or_insert_default()
     }
 

@@ -9,10 +9,11 @@ use forebear_context::error::Error;
 use forebear_context::error::WaitError;
 
 use self::dependent::{
-    ErasedHandle, OfAll, OfOutcome, OfValue, call_or_drop, closure, dependent, plain, then_one, wait_for,
+    ErasedHandle, OfAll, OfOutcome, OfValue, call_or_drop, closure, dependent, described, plain, then_one,
+    wait_for,
 };
 pub use self::several::Dependencies;
-use crate::api::after::{Edges, NodeBlock, node};
+use crate::api::after::Edges;
 use crate::api::builder::RequestBuilder;
 use crate::api::request::{Outcome, Request};
 use crate::api::scope::Scope;
@@ -163,7 +164,8 @@ impl RequestBuilder {
         mut self,
         dependencies: impl IntoIterator<Item = &'a Request<T>>,
     ) -> Self {
-        self.dependencies_mut().extend(dependencies.into_iter().map(ErasedHandle::of));
+        let list = self.dependencies_mut();
+        dependencies.into_iter().for_each(|dependency| list.push(ErasedHandle::of(dependency)));
         self
     }
 
@@ -272,17 +274,17 @@ impl RequestBuilder {
         f: impl for<'a> FnOnce(D::Values<'a>) -> U + Send + 'static,
     ) -> Request<U> {
         let user = closure(&f);
-        let mut nodes = dependencies.nodes();
-        let len = nodes.len();
-        nodes.extend(self.dependencies().iter().map(|kept| node(kept.0.clone())));
-        let call = move |edges: Edges<NodeBlock>| {
-            // SAFETY: the first nodes are those of `D`, and stay until the values have been used.
+        let len = dependencies.count();
+        let (more, described) = described(self);
+        let handles = (0..len).map_while(|at| dependencies.handle(at)).chain(described);
+        let call = move |edges: Edges| {
+            // SAFETY: the first edges are those of `D`, and stay until the values have been used.
             let values = wait_for(&edges, edges.len())
                 .and_then(|()| unsafe { D::values(len, &|at| edges.wait(at).map(Header::value)) });
             call_or_drop(f, values, |f, values| Ok(f(values)))
         };
         // SAFETY: all is `'static`.
-        unsafe { dependent(self, NodeBlock::new(nodes), call, user, Some(Location::caller()), ptr::null()) }
+        unsafe { dependent(self, (len + more, handles), call, user, Some(Location::caller()), ptr::null()) }
     }
 
     /// As [`Scope::then`].

@@ -44,16 +44,10 @@ impl<'a> Reader<'a> {
 
     /// The node of the edge at this place; `None` behind the last.
     fn node(&self, at: usize) -> Option<&WaitNode> {
-        // SAFETY: the header stands at the beginning of its cell, and was made with that.
-        let record = Header::value::<DependentRecord>(NonNull::from(self.0));
         // SAFETY: AF2: kept by this.
-        let (nodes, len) = unsafe { DependentRecord::nodes(record) };
-        (at < len).then(|| {
-            // SAFETY: AF2: there are `len` nodes.
-            let node = unsafe { nodes.add(at) };
-            // SAFETY: AF2: each is there as long as the record.
-            unsafe { &*node }
-        })
+        let node = unsafe { DependentRecord::of(NonNull::from(self.0)) }.node_at(at)?;
+        // SAFETY: AF2: each is there as long as the record.
+        Some(unsafe { &*node })
     }
 
     /// The dependency of the edge at this place; `None` behind the last.
@@ -108,7 +102,7 @@ fn start_early(h: &Header) {
     // SAFETY: AF2: kept by the reader.
     let record = unsafe { DependentRecord::of(NonNull::from(h)) };
     // No memory is allocated under the lock.
-    let mut left: Vec<(AnyRequest, Cancel)> = Vec::with_capacity(record.len as usize);
+    let mut left: Vec<(AnyRequest, Cancel)> = Vec::with_capacity(record.len() as usize);
     open::while_held(h.word(), || {
         for node in (0..).map_while(|at| reader.node(at)).filter(|node| node.is_listed()) {
             let Some(target) = node.target() else { continue };
@@ -141,9 +135,21 @@ pub(crate) fn is_waiting(h: &Header) -> bool {
 
 /// Its dependencies that are not over, as many as that at most.
 pub(crate) fn dependencies(h: &Header, most: usize) -> Vec<AnyRequest> {
-    let Some(reader) = Reader::of(h) else { return Vec::new() };
     let mut found = Vec::new();
+    add_dependencies(h, most, &mut found);
+    found
+}
+
+/// Adds its dependencies that are not over, as many as that at most, in order of declaration.
+pub(crate) fn add_dependencies(h: &Header, most: usize, found: &mut Vec<AnyRequest>) {
+    let Some(reader) = Reader::of(h) else { return };
+    if found.capacity() == 0 {
+        // SAFETY: AF2: kept by the reader.
+        let len = unsafe { DependentRecord::of(NonNull::from(h)) }.len() as usize;
+        *found = Vec::with_capacity(len.min(most));
+    }
     let mut at = 0;
+    let most = found.len().saturating_add(most);
     while let Some(target) = reader.at(at).filter(|_| found.len() < most) {
         at += 1;
         if !target.word().load().is_terminal() {
@@ -151,7 +157,6 @@ pub(crate) fn dependencies(h: &Header, most: usize) -> Vec<AnyRequest> {
             found.push(unsafe { AnyRequest::linked(NonNull::from(target)) });
         }
     }
-    found
 }
 
 /// Calls `with` for all that it is after and that is not over, directly or not, until that says true. Whether it has. By a loop.
@@ -167,18 +172,4 @@ pub(crate) fn any_dependency(h: &Header, mut with: impl FnMut(&Header) -> bool) 
         work.extend(dependencies(h, usize::MAX).into_iter().filter(|next| seen.insert(next.raw())));
     }
     false
-}
-
-/// The next of its dependencies, from this place on, that is not over, and the place behind it.
-pub(crate) fn next(h: &Header, from: usize) -> Option<(AnyRequest, usize)> {
-    let reader = Reader::of(h)?;
-    let mut at = from;
-    while let Some(target) = reader.at(at) {
-        at += 1;
-        if !target.word().load().is_terminal() {
-            // SAFETY: AF3: kept by the reader.
-            return Some((unsafe { AnyRequest::linked(NonNull::from(target)) }, at));
-        }
-    }
-    None
 }

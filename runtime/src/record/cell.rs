@@ -1,4 +1,5 @@
-//! The one allocation of a request: header, callable, then value in the callable's place.
+//! The one allocation of a request: header, callable, then value in the callable's place. A dependent's edges stand behind it, if there is a class of
+//! memory for the whole.
 //!
 //! All code that depends on the types of callable and value is here, behind the header's [`VTable`]. A failure is stored in the
 //! side block and never overwrites a value, since a handle may have lent a reference to it.
@@ -12,7 +13,7 @@ use std::mem::{self, ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
-use forebear_context::context::{self, WaitQueue};
+use forebear_context::context::{self, WaitNode, WaitQueue};
 use forebear_context::error::Error;
 use forebear_context::lineage::Lineage;
 
@@ -41,6 +42,37 @@ pub(crate) trait Callable<T>: Send {
     /// The type of the user's closure: the name of a request that has no other.
     fn type_name() -> &'static str {
         type_name::<Self>()
+    }
+}
+
+/// What a request is made from: its callable, or what a dependent's callable and its edges are made from when there is memory for them.
+pub(crate) trait Construct<T> {
+    /// What the request runs.
+    type Callable: Callable<T>;
+
+    /// How many edges it has.
+    #[inline(always)]
+    fn edges(&self) -> usize {
+        0
+    }
+
+    /// The callable. Its edges are written to `nodes`; if that is null, to memory of their own. Does not panic.
+    ///
+    /// # Safety
+    ///
+    /// `nodes` is null, or fresh memory for [`edges`](Self::edges) nodes that lasts until the request's memory is freed.
+    unsafe fn construct(self, nodes: *mut WaitNode) -> Self::Callable;
+}
+
+/// A callable that is there already, and has no edges.
+pub(crate) struct Whole<C>(pub C);
+
+impl<T, C: Callable<T>> Construct<T> for Whole<C> {
+    type Callable = C;
+
+    #[inline(always)]
+    unsafe fn construct(self, _: *mut WaitNode) -> C {
+        self.0
     }
 }
 
@@ -242,6 +274,42 @@ pub(crate) unsafe fn make_with<C: Callable<T>, T>(
     unsafe { write::<C, T>(at, arena, birth(), callable) }
 }
 
+/// The same of what may have edges, whose nodes then stand behind the cell.
+///
+/// # Safety
+///
+/// As [`make`].
+#[inline(always)]
+pub(crate) unsafe fn make_from<K: Construct<T>, T>(arena: &Arena, birth: Birth, what: K) -> NonNull<Header> {
+    let layout = const { Layout::new::<RequestCell<K::Callable, T>>() };
+    let (class, behind) = match what.edges() {
+        0 => (VTableOf::<K::Callable, T>::CLASS, None),
+        edges => class_with_nodes(layout, edges),
+    };
+    let at = arena.allocate(class, layout);
+    let nodes = behind.map_or(ptr::null_mut(), |offset| {
+        // SAFETY: the class is that of the cell together with the nodes, which begin there.
+        unsafe { at.add(offset) }.as_ptr().cast()
+    });
+    // SAFETY: fresh memory behind the cell, or null.
+    let callable = unsafe { what.construct(nodes) };
+    // SAFETY: by contract; fresh memory of this layout and class.
+    unsafe { write_in::<K::Callable, T>(at, class, arena, birth, callable) }
+}
+
+/// The class of a cell with so many nodes behind it, and where they begin. If the whole is too large for a class, that of the cell alone.
+fn class_with_nodes(cell: Layout, nodes: usize) -> (u8, Option<usize>) {
+    if let Ok(nodes) = Layout::array::<WaitNode>(nodes)
+        && let Ok((whole, offset)) = cell.extend(nodes)
+    {
+        let class = arena::class_of(whole);
+        if class != arena::LARGE {
+            return (class, Some(offset));
+        }
+    }
+    (arena::class_of(cell), None)
+}
+
 /// A cell of the arena's free list for this callable and value; new memory if there is no such list. `None`: the list is empty.
 #[inline(always)]
 pub(crate) fn take_free<C: Callable<T>, T>(arena: &Arena) -> Option<NonNull<u8>> {
@@ -270,10 +338,27 @@ pub(crate) unsafe fn write<C: Callable<T>, T>(
     birth: Birth,
     callable: C,
 ) -> NonNull<Header> {
+    // SAFETY: by contract.
+    unsafe { write_in(at, VTableOf::<C, T>::CLASS, arena, birth, callable) }
+}
+
+/// The same, in memory of this class.
+///
+/// # Safety
+///
+/// As [`write`].
+#[inline(always)]
+unsafe fn write_in<C: Callable<T>, T>(
+    at: NonNull<u8>,
+    class: u8,
+    arena: &Arena,
+    birth: Birth,
+    callable: C,
+) -> NonNull<Header> {
     let cell = at.cast::<RequestCell<C, T>>();
     // SAFETY: by contract: the memory is a cell of these types that no other thread knows, so header and callable may be written.
     unsafe {
-        write_header(cell.cast(), VTableOf::<C, T>::VTABLE, birth, arena, VTableOf::<C, T>::CLASS);
+        write_header(cell.cast(), VTableOf::<C, T>::VTABLE, birth, arena, class);
         (*(*cell.as_ptr()).body.get()).callable = ManuallyDrop::new(callable);
     }
     cell.cast()

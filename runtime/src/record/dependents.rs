@@ -5,7 +5,7 @@
 //! by a loop.
 
 use std::collections::HashSet;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Context, WaitNode};
 
@@ -18,12 +18,30 @@ use crate::state::word::WAITERS;
 #[repr(C)]
 pub(crate) struct DependentRecord {
     pub open: Open,
-    pub len: u32,
-    /// Null: they lie behind the record.
-    pub nodes: *mut WaitNode,
+    /// How many nodes, and [`APART`].
+    len: u32,
+    nodes: *mut WaitNode,
 }
 
+/// Flag of a record's length: the nodes do not lie behind the cell, but in memory of their own.
+const APART: u32 = 1 << 31;
+
 impl DependentRecord {
+    /// A record of so many nodes, which lie there.
+    pub(crate) fn new(nodes: *mut WaitNode, len: u32, is_apart: bool) -> DependentRecord {
+        DependentRecord { open: Open::new(), len: len | if is_apart { APART } else { 0 }, nodes }
+    }
+
+    /// How many nodes it has.
+    pub(crate) fn len(&self) -> u32 {
+        self.len & !APART
+    }
+
+    /// All of its nodes, if they have memory of their own.
+    pub(crate) fn apart(&self) -> Option<*mut [WaitNode]> {
+        (self.len & APART != 0).then(|| ptr::slice_from_raw_parts_mut(self.nodes, self.len() as usize))
+    }
+
     /// The record of a dependent.
     ///
     /// # Safety
@@ -34,19 +52,10 @@ impl DependentRecord {
         unsafe { Header::value::<DependentRecord>(header).as_ref() }
     }
 
-    /// Its nodes.
-    ///
-    /// # Safety
-    ///
-    /// `record` has the provenance of the whole cell, or of the whole of [`Edges`](crate::api::after::Edges).
-    pub(crate) unsafe fn nodes(record: NonNull<DependentRecord>) -> (*mut WaitNode, usize) {
-        // SAFETY: `record` leads to a record, by contract, whose fields are written at its birth.
-        let (nodes, len) = unsafe { (record.as_ref().nodes, record.as_ref().len as usize) };
-        if nodes.is_null() {
-            // SAFETY: by contract: the nodes lie behind the record.
-            return (unsafe { record.add(1) }.as_ptr().cast(), len);
-        }
-        (nodes, len)
+    /// The place of one of its nodes; `None` behind the last.
+    pub(crate) fn node_at(&self, at: usize) -> Option<*mut WaitNode> {
+        // SAFETY: there is memory for so many.
+        (at < self.len() as usize).then(|| unsafe { self.nodes.add(at) })
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) unsafe fn begin(header: NonNull<Header>, marks: u64, refused: Option<
     let held = h.word().hold(|| {
         // SAFETY: AF1, by contract.
         let record = unsafe { DependentRecord::of(header) };
-        record.open.begin(record.len)
+        record.open.begin(record.len())
     });
     if marks & SUBMITTED != 0 {
         // Held, by this or before: that somebody has submitted it is remembered.
@@ -84,7 +84,7 @@ unsafe fn set_up_admitted(header: NonNull<Header>, work: &mut Vec<SetUpNext>, re
         if bits.life() == HELD {
             // SAFETY: AF2: it is held, and nobody else admits it.
             let record = unsafe { DependentRecord::of(header) };
-            record.open.begin(record.len);
+            record.open.begin(record.len());
             // SAFETY: W15: the lock is ours.
             board = unsafe { held_back::forget_holder(h) };
             held = true;
@@ -164,7 +164,7 @@ unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refuse
             // As for a wait: nobody runs it.
             refused.add(header, came);
         } else if life == NEW && h.is(AFTER) {
-            if h.word().hold(|| DependentRecord::of(header).open.begin(DependentRecord::of(header).len)) {
+            if h.word().hold(|| DependentRecord::of(header).open.begin(DependentRecord::of(header).len())) {
                 submit::enter_family(header);
                 set_up(header, work, refused);
                 return;
@@ -203,11 +203,9 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refused: &m
     let here = fiber::get().and_then(Fiber::worker_record);
     // SAFETY: AF2: by the submitter.
     let record = unsafe { DependentRecord::of(header) };
-    // SAFETY: the header's provenance is the whole cell's.
-    let (nodes, len) = unsafe { DependentRecord::nodes(Header::value::<DependentRecord>(header)) };
-    for at in 0..len {
+    for place in (0..).map_while(|at| record.node_at(at)) {
         // SAFETY: AF2: by the submitter.
-        let node = unsafe { &mut *nodes.add(at) };
+        let node = unsafe { &mut *place };
         let Some(target) = node.target() else { continue };
         let dependency = target.cast::<Header>();
         // SAFETY: AF3.
@@ -231,6 +229,9 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refused: &m
         let entered = unsafe { open::enter(&record.open, t.word(), &t.waiters, node, is_idle) };
         let Some(is_idle) = entered else { continue };
         if is_idle {
+            if work.capacity() == 0 {
+                *work = Vec::with_capacity(record.len() as usize);
+            }
             // SAFETY: AF3.
             work.push(SetUpNext::Unsubmitted(unsafe { AnyRequest::linked(dependency) }));
         }

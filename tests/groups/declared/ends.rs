@@ -1,6 +1,7 @@
 //! How a dependent ends that does not run: failures, cancels, deadlines, shutdown, cycles.
 
 use std::sync::{Arc, OnceLock, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use forebear::{
@@ -108,6 +109,43 @@ fn a_cancel_of_the_dependent_ends_it_at_once_and_spares_what_others_want() {
             assert_eq!(last.cancel(), Cancellation::Marked);
             ends_cancelled(&alone);
         });
+    });
+}
+
+/// The waiter runs one dependency after the other, and another thread cancels the dependent meanwhile.
+#[test]
+fn a_waiter_runs_nothing_more_for_a_dependent_that_was_cancelled_meanwhile() {
+    // The only worker is the waiter's, so nobody else runs what the waiter leaves.
+    on_each_of(&[1], |runtime| {
+        for is_deep in [false, true] {
+            runtime.run(|| {
+                let known = Arc::new(OnceLock::<Request<()>>::new());
+                let (later, ran) = (known.clone(), Count::new());
+                let up = ran.clone();
+                let first = Request::new(move || {
+                    let dependent = later.get().unwrap();
+                    thread::scope(|s| {
+                        s.spawn(|| assert_eq!(dependent.abort(CancelReason::Aborted), Cancellation::Marked));
+                    });
+                });
+                let second = Request::new(move || up.up());
+                let cancelled = then_all((&first, &second), |_| ());
+                known.set(cancelled.clone()).unwrap();
+                // It wants both, so the cancel spares them.
+                let other = then_all((&first, &second), |_| ());
+                other.submit();
+                if is_deep {
+                    let last = cancelled.then(|()| ());
+                    assert!(matches!(last.wait(), Err(WaitError::Failed(_))), "{last:?}");
+                } else {
+                    let answer = cancelled.wait();
+                    assert!(matches!(answer, Err(WaitError::TargetCancelled(CancelReason::Aborted))));
+                }
+                assert_eq!(ran.get(), 0, "nobody waits for the second");
+                other.wait().unwrap();
+                assert_eq!(ran.get(), 1);
+            });
+        }
     });
 }
 

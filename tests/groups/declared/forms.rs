@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Barrier;
 
-use forebear::{Outcome, Request, RequestPool, State, WaitError, scope, then_all};
+use forebear::{CancelReason, Outcome, Request, RequestPool, State, WaitError, scope, then_all};
 
 use crate::support::order::Gate;
 use crate::support::{Count, Joined, in_both_worlds, on_each, on_each_of};
@@ -156,6 +156,56 @@ fn a_member_that_a_pool_holds_back_while_its_dependent_submits_it_is_asked_for()
                 submits.joined().unwrap();
             });
             assert!(dependent.is_done() && input.is_done());
+        }
+    });
+}
+
+/// A value or capture that wants to lie at such an address, and so many bytes long.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Aligned([u8; 192]);
+
+/// Runs, cancels and drops requests after so many others. `capture` is what their callables have, and `value` makes what they return.
+fn after_so_many<C: Copy + Send + 'static, V: Send + Sync + 'static>(
+    many: usize,
+    capture: C,
+    value: fn(C, usize) -> V,
+    read: fn(&V) -> usize,
+) {
+    let inputs: Vec<_> = (0..many).map(|n| Request::new(move || n)).collect();
+    let builder = Request::builder().after_all(&inputs);
+    // Built and dropped.
+    drop(builder.build(move || value(capture, 0)));
+    // One description for several, some of which have one more.
+    let mut all = vec![builder.spawn(move || value(capture, 1)), builder.build(move || value(capture, 1))];
+    let one = Request::new(|| 1);
+    all.push(builder.then(&one, move |one| value(capture, *one)));
+    all.push(then_all(&inputs[..], move |inputs| value(capture, inputs.iter().map(|n| **n).sum())));
+    // They want what the next is after.
+    all.iter().for_each(|request| _ = request.submit());
+    let cancelled = builder.then_all((&one, &one), move |(a, b)| value(capture, a + b));
+    cancelled.submit();
+    cancelled.abort(CancelReason::Aborted);
+    let sum = many * many.saturating_sub(1) / 2;
+    for (request, expected) in all.iter().zip([1, 1, 1, sum]) {
+        assert_eq!(request.wait().map(read).unwrap(), expected, "{many}");
+    }
+    // Its edges hold handles until it is over.
+    let _ = cancelled.wait();
+    assert!(inputs.iter().all(Request::is_done));
+    drop((all, builder));
+    assert_eq!(inputs.into_iter().map(|input| input.take().unwrap()).sum::<usize>(), sum);
+}
+
+#[test]
+fn what_is_after_any_number_of_others_may_capture_and_return_anything() {
+    in_both_worlds(|| {
+        for many in (0..40).chain([100, 1_000]) {
+            after_so_many(many, (), |(), n| n, |n| *n);
+            after_so_many(many, [1_u8; 600], |capture, n| n * usize::from(capture[599]), |n| *n);
+            after_so_many(many, 1_u8, |_, n| [n; 100], |all| all[99]);
+            after_so_many(many, Aligned([1; 192]), |capture, n| n * usize::from(capture.0[191]), |n| *n);
+            after_so_many(many, 1, |one, n| (Aligned([one; 192]), n), |(a, n)| n * usize::from(a.0[191]));
         }
     });
 }

@@ -29,7 +29,7 @@ use crate::api::request::{Counted, Request};
 use crate::api::then::dependent::{make_after, spawn_after};
 use crate::cancel;
 use crate::record::arena::Arena;
-use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible};
+use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Construct, Fallible, Whole};
 use crate::record::children::child_of;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, DETACHED, HINTED, Header, HeaderPlace, LIMITED, OWN_STACK, ROOT};
@@ -212,6 +212,21 @@ pub(crate) unsafe fn make<T, C: Callable<T>>(
     location: Option<&'static Location<'static>>,
     scope: *const ScopeCore,
 ) -> Request<T> {
+    // SAFETY: by contract.
+    unsafe { make_from(builder, Whole(callable), location, scope) }
+}
+
+/// The same of what may have edges.
+///
+/// # Safety
+///
+/// As [`make`], also for what the edges lead to.
+pub(crate) unsafe fn make_from<T, K: Construct<T>>(
+    builder: &RequestBuilder,
+    what: K,
+    location: Option<&'static Location<'static>>,
+    scope: *const ScopeCore,
+) -> Request<T> {
     let origin = origin::here(builder.on.as_ref());
     let need_pages = match builder.stack_size {
         None => origin.shared.default_need,
@@ -225,9 +240,9 @@ pub(crate) unsafe fn make<T, C: Callable<T>>(
     let too_large = builder.stack_size.map(NonZero::get).filter(|&bytes| bytes > stack::MAX);
     let header = match too_large {
         // SAFETY: M1: the arena is this thread's.
-        None => unsafe { cell::make(origin.arena, birth, callable) },
+        None => unsafe { cell::make_from(origin.arena, birth, what) },
         Some(asked) => {
-            drop(callable);
+            drop(what);
             let refuse = move || Err(Error::from(StackError::too_large(asked, stack::MAX)));
             let birth = Birth { need_pages: 0, ..birth };
             // SAFETY: as above.
@@ -249,7 +264,7 @@ pub(crate) unsafe fn make<T, C: Callable<T>>(
     if limit.is_some() {
         flags |= LIMITED;
     }
-    if C::IS_DEPENDENT && too_large.is_none() {
+    if K::Callable::IS_DEPENDENT && too_large.is_none() {
         flags |= AFTER;
     }
     if builder.hint.is_some() {

@@ -1,45 +1,92 @@
-//! Makes dependents: a dependent's nodes, and what it does with its edges when they are closed.
+//! Makes dependents: handles of what a dependent is after, and what it does with its edges when they are closed.
 //!
-//! A node keeps a handle of its dependency without the type of its value ([`ErasedHandle`], [`Opaque`]). The type is
-//! known again in one place: the implementation of [`Get`] that was made together with the last node. It takes the
-//! value of the edge at its `place` with the type of that node. So the unsafe calls in it are sound if each constructor
+//! An edge keeps a handle of its dependency without the type of its value ([`ErasedHandle`], [`Opaque`]). The type is
+//! known again in one place: the implementation of [`Get`] that was made together with the last edge. It asks for the
+//! value of the edge at its `place` with the type of that edge. So the unsafe calls in it are sound if each constructor
 //! makes both of one `Request<A>`, as those here and in `then.rs` do.
 
 use std::marker::PhantomData;
 use std::panic::Location;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
-use forebear_context::context::WaitNode;
 use forebear_context::error::{Error, WaitError};
 
-use crate::api::after::{Dependent, Edges, Named, NodeBlock, Nodes, Opaque, Typed, node};
+use crate::api::after::{Declared, Edges, Named, Opaque, Typed};
 use crate::api::builder::RequestBuilder;
-use crate::api::builder::make::make;
+use crate::api::builder::make::make_from;
 use crate::api::request::{Outcome, Request};
 use crate::record::cell::{BOXED_ABOVE, Boxed, Callable};
+use crate::record::header::Header;
 use crate::record::scope_core::ScopeCore;
+use crate::state::open;
 
 /// A handle of a request whose value's type is not known here. It gives no access to the value.
 #[derive(Clone, Debug)]
-pub(crate) struct ErasedHandle(pub(super) Request<Opaque>);
+pub struct ErasedHandle(Request<Opaque>);
 
 impl ErasedHandle {
     /// The value may go on any thread, and at any time.
     pub(super) fn of<T: Send + 'static>(request: &Request<T>) -> ErasedHandle {
-        // SAFETY: the clone's handle; nobody looks at the value, and the drop goes by the request's table.
-        ErasedHandle(unsafe { Request::from_raw(request.clone().into_raw()) })
+        // SAFETY: `'static`.
+        unsafe { ErasedHandle::lent(request.clone()) }
+    }
+
+    /// The same of one whose value may borrow.
+    ///
+    /// # Safety
+    ///
+    /// It is dropped while the borrow lasts.
+    unsafe fn lent<T: Send>(request: Request<T>) -> ErasedHandle {
+        // SAFETY: the request's handle; nobody looks at the value, and the drop goes by the request's table.
+        ErasedHandle(unsafe { Request::from_raw(request.into_raw()) })
+    }
+
+    /// The header, with the handle.
+    pub(crate) fn into_raw(self) -> NonNull<Header> {
+        self.0.into_raw()
     }
 }
 
-/// Makes an unsubmitted dependent.
+/// Handles of what a description's requests are after. The first few lie in the list itself, so that a short one is a single allocation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HandleList {
+    len: usize,
+    first: [Option<ErasedHandle>; 8],
+    more: Vec<ErasedHandle>,
+}
+
+impl HandleList {
+    const EMPTY: &HandleList = &HandleList { len: 0, first: [const { None }; 8], more: Vec::new() };
+
+    /// Appends it.
+    pub(super) fn push(&mut self, handle: ErasedHandle) {
+        match self.first.get_mut(self.len) {
+            Some(place) => *place = Some(handle),
+            None => self.more.push(handle),
+        }
+        self.len += 1;
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &ErasedHandle> {
+        self.first.iter().map_while(Option::as_ref).chain(&self.more)
+    }
+}
+
+/// How many requests a description's are after, and handles of these.
+pub(super) fn described(builder: &RequestBuilder) -> (usize, impl Iterator<Item = ErasedHandle>) {
+    let list = builder.dependencies().unwrap_or(HandleList::EMPTY);
+    (list.len, list.iter().cloned())
+}
+
+/// Makes an unsubmitted dependent, which is after so many requests.
 ///
 /// # Safety
 ///
-/// What the nodes lead to and the callable may borrow outlives the scope, which waits for the request; or they are `'static`.
-pub(super) unsafe fn dependent<T, N: Nodes, U: Named>(
+/// What the handles lead to and the callable may borrow outlives the scope, which waits for the request; or they are `'static`.
+pub(super) unsafe fn dependent<T, U: Named>(
     builder: &RequestBuilder,
-    nodes: N,
-    call: impl FnOnce(Edges<N>) -> Result<T, Error> + Send,
+    (len, handles): (usize, impl Iterator<Item = ErasedHandle>),
+    call: impl FnOnce(Edges) -> Result<T, Error> + Send,
     user: PhantomData<fn(U)>,
     location: Option<&'static Location<'static>>,
     scope: *const ScopeCore,
@@ -47,18 +94,14 @@ pub(super) unsafe fn dependent<T, N: Nodes, U: Named>(
     fn is_large<F>(_: &F) -> bool {
         size_of::<F>() > BOXED_ABOVE / 2 || align_of::<F>() > 16
     }
+    assert!(len <= open::MOST, "a request can depend on at most {} others", open::MOST);
     if is_large(&call) {
-        let boxed = Box::new(call);
+        let call = Box::new(call);
         // SAFETY: by contract: what the closure borrows outlives the request.
-        return unsafe { make(builder, Dependent::new(nodes, boxed, user), location, scope) };
+        return unsafe { make_from(builder, Declared { len, handles, call, user }, location, scope) };
     }
     // SAFETY: as above.
-    unsafe { make(builder, Dependent::new(nodes, call, user), location, scope) }
-}
-
-/// The nodes of what the description says, and behind them one for `last`.
-fn nodes_with(builder: &RequestBuilder, last: Option<WaitNode>) -> NodeBlock {
-    NodeBlock::new(builder.dependencies().iter().map(|kept| node(kept.0.clone())).chain(last).collect())
+    unsafe { make_from(builder, Declared { len, handles, call, user }, location, scope) }
 }
 
 /// Calls the user's code with the values that it waited for. If the wait has failed, the captures of that code are
@@ -80,7 +123,7 @@ pub(super) fn call_or_drop<F, V, T>(
 }
 
 /// Waits for the first so many.
-pub(super) fn wait_for<N: Nodes>(edges: &Edges<N>, most: usize) -> Result<(), WaitError> {
+pub(super) fn wait_for(edges: &Edges, most: usize) -> Result<(), WaitError> {
     (0..most).try_for_each(|at| edges.wait(at).map(drop))
 }
 
@@ -121,33 +164,16 @@ unsafe fn after_all<T, C: Callable<T>>(
     location: Option<&'static Location<'static>>,
     scope: *const ScopeCore,
 ) -> Request<T> {
-    fn call<T, N: Nodes>(edges: Edges<N>, callable: impl Callable<T>) -> Result<T, Error> {
+    let call = |edges: Edges| {
         let waited = wait_for(&edges, edges.len());
         call_or_drop(callable, waited, |callable, ()| {
             // The callable may take what it was after.
             drop(edges);
             callable.call()
         })
-    }
-    let user = PhantomData::<fn(Typed<C, T>)>;
+    };
     // SAFETY: by contract.
-    unsafe {
-        match builder.dependencies() {
-            [one] => {
-                let nodes = [node(one.0.clone())];
-                dependent(builder, nodes, |edges| call(edges, callable), user, location, scope)
-            }
-            // The usual in a grid or a join: no block of memory of their own.
-            [one, other] => {
-                let nodes = [node(one.0.clone()), node(other.0.clone())];
-                dependent(builder, nodes, |edges| call(edges, callable), user, location, scope)
-            }
-            _ => {
-                let nodes = nodes_with(builder, None);
-                dependent(builder, nodes, |edges| call(edges, callable), user, location, scope)
-            }
-        }
-    }
+    unsafe { dependent(builder, described(builder), call, PhantomData::<fn(Typed<C, T>)>, location, scope) }
 }
 
 /// A dependent that gets something out of its last edge, when all others are over and have come to values.
@@ -163,32 +189,28 @@ pub(super) unsafe fn then_one<A: Send, T, U>(
     location: Option<&'static Location<'static>>,
     scope: *const ScopeCore,
 ) -> Request<T> {
-    let last = node(dependency);
+    // SAFETY: by contract: the edges go before the scope ends.
+    let last = unsafe { ErasedHandle::lent(dependency) };
+    let (others, handles) = described(builder);
+    let call = |edges: Edges| {
+        let place = edges.len() - 1;
+        let waited = wait_for(&edges, place);
+        call_or_drop(get, waited, |get, ()| get.get(edges, place))
+    };
     // SAFETY: by contract.
-    unsafe {
-        if builder.dependencies().is_empty() {
-            return dependent(builder, [last], |edges| get.get(edges, 0), user, location, scope);
-        }
-        let nodes = nodes_with(builder, Some(last));
-        let call = |edges: Edges<NodeBlock>| {
-            let place = edges.len() - 1;
-            let waited = wait_for(&edges, place);
-            call_or_drop(get, waited, |get, ()| get.get(edges, place))
-        };
-        dependent(builder, nodes, call, user, location, scope)
-    }
+    unsafe { dependent(builder, (others + 1, handles.chain(Some(last))), call, user, location, scope) }
 }
 
-/// What a dependent does with the edge at a place, wherever its nodes lie.
+/// What a dependent does with the edge at a place.
 pub(super) trait Get<T> {
-    fn get<N: Nodes>(self, edges: Edges<N>, place: usize) -> Result<T, Error>;
+    fn get(self, edges: Edges, place: usize) -> Result<T, Error>;
 }
 
 /// Calls with the value.
 pub(super) struct OfValue<A, F>(pub(super) F, pub(super) PhantomData<fn(A)>);
 
 impl<A, T, F: FnOnce(&A) -> Result<T, Error>> Get<T> for OfValue<A, F> {
-    fn get<N: Nodes>(self, edges: Edges<N>, place: usize) -> Result<T, Error> {
+    fn get(self, edges: Edges, place: usize) -> Result<T, Error> {
         // SAFETY: made with a request for an `A`.
         let value = unsafe { edges.value::<A>(place) };
         call_or_drop(self.0, value, |f, value| f(value))
@@ -199,7 +221,7 @@ impl<A, T, F: FnOnce(&A) -> Result<T, Error>> Get<T> for OfValue<A, F> {
 pub(super) struct OfOutcome<A, F>(pub(super) F, pub(super) PhantomData<fn(A)>);
 
 impl<A, T, F: FnOnce(Outcome<'_, A>) -> T> Get<T> for OfOutcome<A, F> {
-    fn get<N: Nodes>(self, edges: Edges<N>, place: usize) -> Result<T, Error> {
+    fn get(self, edges: Edges, place: usize) -> Result<T, Error> {
         // SAFETY: made with a request for an `A`.
         let request = unsafe { edges.over::<A>(place) };
         call_or_drop(self.0, request, |f, request| match request.outcome() {
@@ -213,7 +235,7 @@ impl<A, T, F: FnOnce(Outcome<'_, A>) -> T> Get<T> for OfOutcome<A, F> {
 pub(super) struct OfAll<A, F>(pub(super) F, pub(super) PhantomData<fn(A)>);
 
 impl<A, T, F: FnOnce(A) -> T> Get<T> for OfAll<A, F> {
-    fn get<N: Nodes>(self, edges: Edges<N>, place: usize) -> Result<T, Error> {
+    fn get(self, edges: Edges, place: usize) -> Result<T, Error> {
         // SAFETY: made with a request for an `A`.
         let value = unsafe { edges.take::<A>(place) };
         call_or_drop(self.0, value, |f, value| {

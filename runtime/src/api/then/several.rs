@@ -2,11 +2,10 @@
 
 use std::ptr::NonNull;
 
-use forebear_context::context::WaitNode;
 use forebear_context::error::WaitError;
 
-use crate::api::after::node;
 use crate::api::request::Request;
+use crate::api::then::dependent::ErasedHandle;
 #[cfg(doc)]
 use crate::then_all;
 
@@ -30,7 +29,7 @@ pub trait Dependencies: sealed::Sealed {
 
     /// # Safety
     ///
-    /// `value` answers where the value of the dependency with this number lies, for which the node of this number stands.
+    /// `value` answers where the value of the dependency with this number lies, which the edge of this number leads to.
     #[doc(hidden)]
     unsafe fn values<'a>(
         len: usize,
@@ -41,14 +40,20 @@ pub trait Dependencies: sealed::Sealed {
 mod sealed {
     /// Only the types here are dependencies.
     pub trait Sealed {
-        /// A node for each.
-        fn nodes(&self) -> Vec<super::WaitNode>;
+        /// How many they are.
+        fn count(&self) -> usize;
+        /// A handle of one of them; `None` behind the last.
+        fn handle(&self, at: usize) -> Option<super::ErasedHandle>;
     }
 }
 
 impl<T: Send + Sync + 'static> sealed::Sealed for &[Request<T>] {
-    fn nodes(&self) -> Vec<WaitNode> {
-        self.iter().map(|request| node(request.clone())).collect()
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn handle(&self, at: usize) -> Option<ErasedHandle> {
+        self.get(at).map(ErasedHandle::of)
     }
 }
 
@@ -67,8 +72,15 @@ impl<T: Send + Sync + 'static> Dependencies for &[Request<T>] {
 macro_rules! tuples {
     ($($($T:ident $at:tt),+;)+) => {$(
         impl<$($T: Send + Sync + 'static),+> sealed::Sealed for ($(&Request<$T>,)+) {
-                    fn nodes(&self) -> Vec<WaitNode> {
-                vec![$(node(self.$at.clone())),+]
+            fn count(&self) -> usize {
+                [$($at),+].len()
+            }
+
+            fn handle(&self, at: usize) -> Option<ErasedHandle> {
+                match at {
+                    $($at => Some(ErasedHandle::of(self.$at)),)+
+                    _ => None,
+                }
             }
         }
         impl<$($T: Send + Sync + 'static),+> Dependencies for ($(&Request<$T>,)+) {
