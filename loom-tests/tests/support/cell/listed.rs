@@ -98,6 +98,12 @@ impl Job {
         self.place.touch(|| list.attention.get() & RAIDED == 0)
     }
 
+    /// The touch of an owner that is about to take it out: false if it was raided, or `claim` does not hold.
+    pub(super) fn claim_entry(&self, claim: impl FnOnce() -> bool) -> bool {
+        let list = self.listed_in.as_ref().expect("it stands in a list");
+        self.place.claim(|| list.attention.get() & RAIDED == 0, claim)
+    }
+
     /// After a touch that leaves it where it is.
     pub(super) fn touched(&self) {
         self.place.set(HeaderPlace::Private);

@@ -66,16 +66,11 @@ impl Job {
     /// The same where the owner touches the entry first, as in `run_local`.
     pub fn wait_own_at_once(&self, waiter: &Waiter, listed: &Cell<bool>) -> (How, bool) {
         self.touch();
-        if !self.word.is_local() || !self.begin_touch() {
+        if !self.word.is_local() || !self.claim_entry(|| self.advance_local(LocalStep::Started)) {
             return self.wait_own(waiter, listed);
         }
-        let started = self.advance_local(LocalStep::Started);
-        if started {
-            self.unlink(listed);
-        } else {
-            self.touched();
-        }
-        self.wait_started(started, waiter, listed)
+        self.unlink(listed);
+        self.wait_started(true, waiter, listed)
     }
 
     fn wait_started(&self, started: bool, waiter: &Waiter, listed: &Cell<bool>) -> (How, bool) {
