@@ -14,6 +14,9 @@
 //!    refuses to enter. Then the select takes its wait back, unless an arm was chosen, and begins anew with step 1.
 //! 3. After the wait all arms *leave* their lists. If one was chosen, the select returns its output. Else it returns the output of one that was
 //!    completed while it was listed, or begins anew with step 1. So a thread that ends a wait without handing something over need not name the arm.
+//! 4. An arm that leaves may have been the last obstacle to a cancel. Then it *owes* the rest of that cancel until all arms have left, and the select
+//!    *settles*: user code that the end of one request calls may wait for another request, which is not cancelled while an arm still stands in its
+//!    list. A worker would begin such an end at once, so it does not get it before.
 //!
 //! # Invariants
 //!
@@ -84,6 +87,8 @@ pub enum LeaveResult {
     Completed,
     /// It was chosen, and has its output, which the select must return.
     Chosen,
+    /// The same as `Nothing`, and a request is to be ended by [`Arm::settle`] when all arms have left.
+    Owes,
 }
 
 /// See the module head.
@@ -131,6 +136,27 @@ pub unsafe trait Arm {
 
     /// Completes the arm with the output that reports a cancel.
     fn cancel(&mut self) {}
+
+    /// Gives up what it has submitted, if its select was cancelled. It stands in no list any more. True: as
+    /// [`LeaveResult::Owes`].
+    fn give_up(&mut self) -> bool {
+        false
+    }
+
+    /// Every arm has left. Delivers a cancel for which this arm's demand was the last obstacle. A request that is to be ended
+    /// goes to `ends`.
+    fn settle(&mut self, ends: &mut Vec<NonNull<()>>) {
+        let _ = ends;
+    }
+
+    /// Ends the requests of all arms, together: user code that one end calls may wait for another of them.
+    ///
+    /// # Safety
+    ///
+    /// `settle` of arms of this select has added each, and no other call has ended it.
+    unsafe fn end_all(&mut self, ends: Vec<NonNull<()>>) {
+        debug_assert!(ends.is_empty(), "arms that add none are not called");
+    }
 }
 
 /// Calls back with every request that an arm of a row waits for.
@@ -222,6 +248,23 @@ unsafe impl<A: Arm> Arm for Option<A> {
     fn cancel(&mut self) {
         if let Some(arm) = self {
             arm.cancel();
+        }
+    }
+
+    fn give_up(&mut self) -> bool {
+        self.as_mut().is_some_and(A::give_up)
+    }
+
+    fn settle(&mut self, ends: &mut Vec<NonNull<()>>) {
+        if let Some(arm) = self {
+            arm.settle(ends);
+        }
+    }
+
+    unsafe fn end_all(&mut self, ends: Vec<NonNull<()>>) {
+        if let Some(arm) = self {
+            // SAFETY: by contract.
+            unsafe { arm.end_all(ends) };
         }
     }
 }

@@ -65,6 +65,8 @@ pub trait Outputs: Arms {
     type Output;
     /// The output of an arm that has it; that of the end is the `else` arm's.
     fn output(&mut self, at: usize) -> Self::Output;
+    /// Every arm gives up what it has submitted; see [`Arm::give_up`].
+    fn give_up(&mut self) -> bool;
 }
 
 impl Arms for End {
@@ -83,6 +85,10 @@ impl Outputs for End {
     fn output(&mut self, _: usize) -> End {
         End
     }
+
+    fn give_up(&mut self) -> bool {
+        false
+    }
 }
 
 impl<A: Arm, R: Arms> Arms for Row<A, R> {
@@ -100,6 +106,11 @@ impl<A: Output, R: Outputs> Outputs for Row<A, R> {
 
     fn output(&mut self, at: usize) -> Self::Output {
         if at == 0 { Picked::Here(self.0.output()) } else { Picked::There(self.1.output(at - 1)) }
+    }
+
+    #[inline(always)]
+    fn give_up(&mut self) -> bool {
+        self.0.give_up() | self.1.give_up()
     }
 }
 
@@ -148,6 +159,11 @@ pub fn first<R: Outputs>(row: &mut R, terms: SelectTerms) -> R::Output {
             }
         }
     });
+    // SAFETY: as above; no wait is under way.
+    let row = unsafe { &mut *row_at.as_ptr() };
+    if row.give_up() {
+        settle(row);
+    }
     row.output(picked)
 }
 
@@ -210,11 +226,12 @@ fn prepare(context: &Context, row: &mut dyn Arms, terms: SelectTerms, several: &
 /// The wait by whose ticket they have entered is over, by this cause.
 #[inline(never)]
 unsafe fn leave(context: &Context, row: &mut dyn Arms, cause: Cause) -> Option<usize> {
-    let (mut chosen, mut news) = (None, None);
+    let (mut chosen, mut news, mut owes) = (None, None, false);
     for at in 0..row.len() {
         // SAFETY: by contract.
         match unsafe { row.at(at).leave(context, cause) } {
             LeaveResult::Nothing => {}
+            LeaveResult::Owes => owes = true,
             LeaveResult::Completed => news = news.or(Some(at)),
             LeaveResult::Chosen => {
                 debug_assert!(chosen.is_none(), "A2");
@@ -222,7 +239,26 @@ unsafe fn leave(context: &Context, row: &mut dyn Arms, cause: Cause) -> Option<u
             }
         }
     }
+    if owes {
+        settle(row);
+    }
     chosen.or_else(|| news.filter(|_| !context.is_cancelled()))
+}
+
+/// All have left: carries out what they owe.
+#[cold]
+#[inline(never)]
+fn settle(row: &mut dyn Arms) {
+    let (mut ends, mut last) = (Vec::new(), None);
+    for at in 0..row.len() {
+        let before = ends.len();
+        row.at(at).settle(&mut ends);
+        last = if ends.len() > before { Some(at) } else { last };
+    }
+    if let Some(at) = last {
+        // SAFETY: the arms of this row have just added them.
+        unsafe { row.at(at).end_all(ends) };
+    }
 }
 
 /// The arm for a cancellation.
@@ -235,7 +271,12 @@ fn tell(row: &mut dyn Arms) -> usize {
             row.at(at).cancel();
             at
         }
-        None => unwind_with(Error::from(Cancelled::new()), in_request()),
+        None => {
+            if (0..row.len()).fold(false, |owes, at| row.at(at).give_up() | owes) {
+                settle(row);
+            }
+            unwind_with(Error::from(Cancelled::new()), in_request())
+        }
     }
 }
 

@@ -81,6 +81,8 @@ use crate::record::header::Header;
 use crate::schedule::wait;
 use crate::shared::worker::OnRecord;
 use crate::state::open;
+#[cfg(doc)]
+use crate::state::open::Open;
 use crate::state::word::FINISHED;
 
 /// A node for an edge to what this handle is of; the handle goes with it.

@@ -4,6 +4,9 @@
 //! stack. The select answers with what was over first; a select that takes another arm leaves the request's list, and cancels
 //! nothing by leaving. Only a select that is cancelled itself asks for the cancel of what it has submitted, whether it came to wait or not.
 //!
+//! An arm that leaves may have been the last obstacle to a cancel. It keeps what that leaves to do until all arms have left
+//! ([`Arm::settle`]): the end of one request may wait for another, which is not cancelled while an arm still stands in its list.
+//!
 //! # From outside
 //!
 //! A select may wait for requests of several runtimes, one of which gives up. It is listed with those who wait from outside
@@ -29,6 +32,7 @@ use crate::schedule::wait::{Approach, Near};
 use crate::shared::ending::Stage;
 use crate::shared::worker::{OnRecord, is_unwinding};
 use crate::shared::{OfRuntime, parked};
+use crate::state::word::Cancel;
 
 /// See the module head.
 pub struct RequestArm<H, A> {
@@ -40,6 +44,8 @@ pub struct RequestArm<H, A> {
     approach: Approach,
     /// Why the wait is refused.
     refused: Option<WaitError>,
+    /// What the arm owes: a fresh answer that is to be carried out when all arms have left.
+    owed: Cancel,
 }
 
 impl<H: Copy, A> RequestArm<H, A> {
@@ -58,7 +64,17 @@ impl<H: Copy, A> RequestArm<H, A> {
             listed: false,
             approach: Approach::default(),
             refused: None,
+            owed: Cancel::Unasked,
         }
+    }
+
+    /// Keeps a fresh answer until all arms have left. True: it leaves something to do.
+    fn owe(&mut self, answer: Cancel) -> bool {
+        let owes = matches!(answer, Cancel::Ended | Cancel::Marked);
+        if owes {
+            self.owed = answer;
+        }
+        owes
     }
 }
 
@@ -136,7 +152,7 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
         let header = self.header;
         // SAFETY: the handle's count.
         let h = unsafe { header.as_ref() };
-        let mut asks = false;
+        let (mut asks, mut owes) = (false, false);
         if let Some(fiber) = foreign::fiber() {
             if cause == Cause::Cancelled {
                 cancel::read_messages(fiber);
@@ -151,9 +167,7 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
         // SAFETY: its wait is over, and this is the handle's count.
         let goes_on = match unsafe { cancel::withdraw(header, node, asks) } {
             Ok(answer) => {
-                // Other arms have yet to leave.
-                // SAFETY: the handle's count; the answer is fresh.
-                unsafe { cancel::carry_out_later(header, answer) };
+                owes = self.owe(answer);
                 true
             }
             Err(()) => {
@@ -166,7 +180,7 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
             // SAFETY: U2: the handle's count.
             unsafe { urgency::leave(fiber.worker_record(), header, fiber.urgency.load(Ordering::Relaxed)) };
         }
-        LeaveResult::Nothing
+        if owes { LeaveResult::Owes } else { LeaveResult::Nothing }
     }
 
     fn reports_cancel(&self) -> ReportsCancel {
@@ -175,6 +189,29 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
 
     fn cancel(&mut self) {
         self.refused = Some(WaitError::Cancelled);
+    }
+
+    #[inline(always)]
+    fn give_up(&mut self) -> bool {
+        self.approach.submitted
+            && foreign::fiber().is_some_and(|fiber| {
+                // SAFETY: the handle's count; the arm stands in no list.
+                let answer = unsafe { self.approach.mark_given_up(fiber, self.header) };
+                self.owe(answer)
+            })
+    }
+
+    fn settle(&mut self, ends: &mut Vec<NonNull<()>>) {
+        match std::mem::replace(&mut self.owed, Cancel::Unasked) {
+            Cancel::Ended => ends.push(self.header.cast()),
+            // SAFETY: the handle's count; the answer is fresh, and this is its only use.
+            answer => _ = unsafe { cancel::carry_out(self.header, answer) },
+        }
+    }
+
+    unsafe fn end_all(&mut self, ends: Vec<NonNull<()>>) {
+        // SAFETY: by contract: claimed by the marks, with the runners' links. Only arms for requests add any.
+        unsafe { cancel::leave_all_ends(ends.into_iter().map(NonNull::cast).collect()) };
     }
 }
 
@@ -194,7 +231,7 @@ impl<H, A> Drop for RequestArm<H, A> {
         if self.approach.submitted
             && let Some(fiber) = foreign::fiber()
         {
-            // Other arms have yet to go.
+            // The select has unwound before its arms gave up. Others have yet to go.
             // SAFETY: the handle's count; it stands in no list any more.
             unsafe { self.approach.give_up_later(fiber, self.header) };
         }

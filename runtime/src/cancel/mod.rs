@@ -246,7 +246,7 @@ unsafe fn leave_ends(headers: Vec<NonNull<Header>>) {
 /// # Safety
 ///
 /// As there, for each.
-unsafe fn leave_all_ends(mut headers: Vec<NonNull<Header>>) {
+pub(crate) unsafe fn leave_all_ends(mut headers: Vec<NonNull<Header>>) {
     let runtime = |header: NonNull<Header>| {
         // SAFETY: W1: the caller has claimed it, so it is there.
         let arena = unsafe { header.as_ref() }.arena.get();

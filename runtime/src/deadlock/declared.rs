@@ -122,10 +122,12 @@ fn start_early(h: &Header) {
         unsafe { urgency::leave(here, target.raw(), key) };
     }
     drop(reader);
+    let mut marked = cancel::Marked::default();
     for (target, answer) in left {
         // SAFETY: the handle's link; the answer is the caller's.
-        unsafe { cancel::carry_out_later(target.raw(), answer) };
+        unsafe { marked.add(target.raw(), answer) };
     }
+    marked.carry_out_later();
 }
 
 /// Whether edges of it are open.

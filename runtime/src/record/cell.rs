@@ -346,7 +346,7 @@ pub(crate) unsafe fn write<C: Callable<T>, T>(
 ///
 /// # Safety
 ///
-/// As [`write`].
+/// As [`write()`].
 #[inline(always)]
 unsafe fn write_in<C: Callable<T>, T>(
     at: NonNull<u8>,

@@ -257,7 +257,7 @@ impl Approach {
     /// # Safety
     ///
     /// As [`give_up`](Self::give_up).
-    unsafe fn mark_given_up(&mut self, fiber: &Fiber, header: NonNull<Header>) -> Cancel {
+    pub(crate) unsafe fn mark_given_up(&mut self, fiber: &Fiber, header: NonNull<Header>) -> Cancel {
         let submitted = std::mem::take(&mut self.submitted);
         #[cfg(mutant = "submitted_and_forgotten")]
         let submitted = false;
