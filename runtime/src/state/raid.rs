@@ -109,17 +109,12 @@ impl Placed {
         false
     }
 
-    /// The owner is about to take out the entry, which stands in its private queue, and to do `claim` before: a plain step after which nobody else
-    /// claims the request. True: the step holds, and the caller takes the entry out. False: a raid concerns the entry, or the step does not
-    /// hold, and the entry stands as before. `may` is as in [`touch`](Self::touch).
+    /// The owner claims the request by a plain step, after which nobody else claims it. If the request is `listed`, its entry was
+    /// [touched](Self::touch) just before, and the caller takes it out when the step holds. If not, the entry stands as before.
     #[inline(always)]
-    pub fn claim(&self, may: impl FnOnce() -> bool, claim: impl FnOnce() -> bool) -> bool {
-        mutant!("claimed_untouched", return claim());
-        if !self.touch(may) {
-            return false;
-        }
+    pub fn claim(&self, listed: bool, claim: impl FnOnce() -> bool) -> bool {
         let claimed = claim();
-        if !claimed {
+        if !claimed && listed {
             self.set(HeaderPlace::Private);
         }
         claimed

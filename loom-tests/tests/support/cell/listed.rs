@@ -101,7 +101,7 @@ impl Job {
     /// The touch of an owner that is about to take it out: false if it was raided, or `claim` does not hold.
     pub(super) fn claim_entry(&self, claim: impl FnOnce() -> bool) -> bool {
         let list = self.listed_in.as_ref().expect("it stands in a list");
-        self.place.claim(|| list.attention.get() & RAIDED == 0, claim)
+        self.place.touch(|| list.attention.get() & RAIDED == 0) && self.place.claim(true, claim)
     }
 
     /// After a touch that leaves it where it is.

@@ -51,19 +51,20 @@ pub(super) unsafe fn run_local(header: NonNull<Header>) -> bool {
     // SAFETY: local requests are of workers' arenas.
     let worker = unsafe { fiber.worker_of_arena() };
     let forbidden = HUNGRY | OLDER | MESSAGE | MARKS | DRIVEN | LIMITS;
+    let listed = stage.is_listed();
+    let may_start = if listed {
+        h.place.touch(|| worker.post.attention.get() & (forbidden | RAIDED) == 0)
+    } else {
+        stage.is_new() && worker.post.attention.get() & (forbidden | SHUT) == 0 && is_child_of_top(fiber, h)
+    };
     // SAFETY: its arena is this fiber's, which is the worker's.
-    let start = || unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) };
-    if stage.is_listed() {
-        if !h.place.claim(|| worker.post.attention.get() & (forbidden | RAIDED) == 0, start) {
-            return false;
-        }
-        worker.list.unlink(h);
-    } else if !stage.is_new()
-        || worker.post.attention.get() & (forbidden | SHUT) != 0
-        || !is_child_of_top(fiber, h)
-        || !start()
+    if !may_start
+        || !h.place.claim(listed, || unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) })
     {
         return false;
+    }
+    if listed {
+        worker.list.unlink(h);
     }
     worker.count_direct();
     #[cfg(all(test, not(any(loom, shuttle))))]
