@@ -58,9 +58,8 @@ pub(super) unsafe fn run_local(header: NonNull<Header>) -> bool {
         stage.is_new() && worker.post.attention.get() & (forbidden | SHUT) == 0 && is_child_of_top(fiber, h)
     };
     // SAFETY: its arena is this fiber's, which is the worker's.
-    if !may_start
-        || !h.place.claim(listed, || unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) })
-    {
+    let start = || unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) };
+    if !may_start || !h.place.claim(listed, start) {
         return false;
     }
     if listed {
