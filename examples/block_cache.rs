@@ -3,7 +3,7 @@
 //! Readers want blocks; a block is computed by the first who wants it, and whoever wants it meanwhile waits at its lock. The lock is
 //! held across a wait: the computation is a request of its own, and its reader is suspended with the lock in its hand. With
 //! plain locks that ends in a deadlock of workers; with the locks of the framework that forebear comes from it ended in one as soon as a
-//! reader was cancelled. Here readers are cancelled all the time: whoever holds a lock releases it on the way out, whoever waits
+//! reader was cancelled. Here readers are cancelled all the time: a reader that holds a lock releases it on the way out, one that waits
 //! for one leaves at once, and the rest get their blocks.
 //!
 //! All on one worker, so the program prints the same every time.

@@ -76,7 +76,7 @@ enum FailureCause {
     Panic(Panicked),
 }
 
-/// An error whose destructor cannot unwind into whoever drops the last failure.
+/// An error whose destructor cannot unwind into the code that drops the last failure.
 struct Cause(Contained<Error>);
 
 impl Deref for Cause {

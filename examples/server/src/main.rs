@@ -122,7 +122,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         until(|| counts.cancelled.load(Ordering::Relaxed) == CLIENTS as usize).await;
         println!("{CLIENTS} clients went away, and what they wanted was cancelled");
 
-        // And the server answers on, also to who asks for something else.
+        // And the server answers on, also if a worker asks for something else.
         let mut connection = TcpStream::connect(address).await?;
         for (path, status) in [("/sum/four", 400), ("/sum/-4", 400), ("/difference/4", 404)] {
             assert_eq!(ask(&mut connection, path).await?.0, status, "{path}");
