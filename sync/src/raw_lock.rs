@@ -19,6 +19,15 @@
 //! `PARKED`: there is a waiter in the queue. `RESERVED`: a waiter that has lost for too long is about to take the lock, and no other context
 //! may. `COMING`: a waiter that was woken is on its way. All zeros: the lock is free and has no waiter; the fast path works only from there.
 //!
+//! # The fast path
+//!
+//! Without waiters a lock and a release are one exchange each: from all zeros to the holder with `LOCKED`, and back. Neither loads the word first.
+//! The last store to the word is that of an exchange, and a load waits until that exchange has ended (decision 0115).
+//!
+//! An exchange that fails costs as much as one that succeeds. So with waiters in the queue, the fast path goes to the slow one at once. It knows of them by
+//! [`has_waiters`](RawLock::has_waiters), a hint. The slow path is right for any word, and the exchange of the fast path fails for any
+//! word but its own. So a hint that is out of date changes nothing but the time, and the models have none.
+//!
 //! # How it works
 //!
 //! A release wakes the most urgent waiter, and leaves the lock free. Running code may barge: a lock that is handed to a request
@@ -95,7 +104,7 @@ use std::time::Instant;
 
 use forebear_context::context::{Context, Label, Lock, Reason, current};
 use forebear_context::error::Cycle;
-use forebear_context::shim::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use forebear_context::shim::mutant;
 
 use self::turns::Turns;
@@ -106,9 +115,9 @@ use crate::lock_queue::{LockQueue, Place};
 
 /// How many releases in a row wake no waiter, while one is on its way.
 #[cfg(not(loom))]
-const PASSES: usize = 32;
+const PASSES: u32 = 32;
 #[cfg(loom)]
-const PASSES: usize = 1;
+const PASSES: u32 = 1;
 
 /// The data in a waiter's place.
 #[derive(Debug)]
@@ -122,16 +131,25 @@ struct LockWaiter {
 }
 
 /// The lock without the value that it guards.
+///
+/// The word is last, so that it is beside the value that the lock guards, mostly on the same cache line.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct RawLock {
-    word: AtomicPtr<Context>,
+    line: Guarded<Line>,
+    label: Label,
     /// A copy of the worker in [`Line::woken`], to be read without the line's lock: a hint.
     woken_on: AtomicUsize,
     /// How many releases have woken no waiter since the last that did. Written by the releasing thread.
-    passed: AtomicUsize,
-    label: Label,
-    line: Guarded<Line>,
+    passed: AtomicU32,
+    /// Whether there is a waiter in the queue: a hint (module head). Written under the queue's lock.
+    has_waiters: AtomicBool,
+    word: AtomicPtr<Context>,
 }
+
+// A lock at a multiple of 16, as in a `Box` or an `Arc`, has its word and the first eight bytes of its value on one line.
+#[cfg(all(target_pointer_width = "64", not(any(loom, shuttle))))]
+const _: () = assert!(size_of::<RawLock>() % 16 == 8);
 
 /// The waiters.
 #[derive(Debug)]
@@ -232,22 +250,38 @@ impl RawLock {
     #[cfg(not(loom))]
     pub(crate) const fn new(label: Label) -> RawLock {
         RawLock {
-            word: AtomicPtr::new(ptr::null_mut()),
-            woken_on: AtomicUsize::new(0),
-            passed: AtomicUsize::new(0),
-            label,
             line: Guarded::new(Line::new()),
+            label,
+            woken_on: AtomicUsize::new(0),
+            passed: AtomicU32::new(0),
+            has_waiters: AtomicBool::new(false),
+            word: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
     #[cfg(loom)]
     pub(crate) fn new(label: Label) -> RawLock {
         RawLock {
-            word: AtomicPtr::new(ptr::null_mut()),
-            woken_on: AtomicUsize::new(0),
-            passed: AtomicUsize::new(0),
-            label,
             line: Guarded::new(Line::new()),
+            label,
+            woken_on: AtomicUsize::new(0),
+            passed: AtomicU32::new(0),
+            has_waiters: AtomicBool::new(false),
+            word: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// Whether to take the way of a lock that others wait for: a hint (module head).
+    #[inline(always)]
+    fn has_waiters(&self) -> bool {
+        cfg!(not(any(loom, shuttle))) && self.has_waiters.load(Ordering::Relaxed)
+    }
+
+    /// The queue has changed. Under its lock.
+    #[inline(always)]
+    fn note_waiters(&self, queue: &LockQueue<LockWaiter>) {
+        if cfg!(not(any(loom, shuttle))) {
+            self.has_waiters.store(!queue.is_empty(), Ordering::Relaxed);
         }
     }
 
@@ -270,8 +304,7 @@ impl RawLock {
     #[inline(always)]
     pub(crate) fn try_fast(&self) -> bool {
         let me = me();
-        // A load first: an exchange that fails costs as much as one that succeeds.
-        let taken = self.word.load(Ordering::Relaxed).is_null()
+        let taken = !self.has_waiters()
             && self
                 .word
                 .compare_exchange(ptr::null_mut(), with_bits(me, LOCKED), NAMING, Ordering::Relaxed)
@@ -357,17 +390,18 @@ impl RawLock {
     #[inline(always)]
     pub(crate) unsafe fn unlock(&self) {
         let me = me();
-        gave(me);
         if me.is_null() {
             unknown::gave(self.addr());
         }
         let mine = with_bits(me, LOCKED);
-        // As above.
-        if self.word.load(Ordering::Relaxed) != mine
+        if self.has_waiters()
             || self.word.compare_exchange(mine, ptr::null_mut(), RELEASE, Ordering::Relaxed).is_err()
         {
             let released = self.unlock_slowly(true);
             debug_assert!(released, "R1");
+        } else {
+            // Last: an exchange waits for all stores before it.
+            gave(me);
         }
     }
 
@@ -385,6 +419,9 @@ impl RawLock {
     fn unlock_slowly(&self, named: bool) -> bool {
         // SAFETY: the calling context.
         let here = unsafe { me().as_ref() };
+        if named {
+            gave(me());
+        }
         let mut word = self.word.load(Ordering::Relaxed);
         // A thread that took the lock before a runtime knew it left no holder in the word.
         if named && here.is_some() && holder(word).is_null() {
@@ -420,6 +457,7 @@ impl RawLock {
                 let local = queue.is_all_of(place);
                 // SAFETY: L1; it is woken below.
                 let chosen = unsafe { queue.choose() };
+                self.note_waiters(queue);
                 // R2.
                 let stay = mutant!(
                     "release_forgets_the_rest",

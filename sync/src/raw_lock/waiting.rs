@@ -480,6 +480,7 @@ impl RawLock {
                 // SAFETY: L1; L2: the place stays in its frame until it is out.
                 unsafe { queue.enter(place) };
             }
+            self.note_waiters(queue);
             self.does_not_pass(line, place.key());
             true
         })
@@ -490,6 +491,7 @@ impl RawLock {
         self.line.with(|Line { queue, .. }| {
             // SAFETY: L1.
             unsafe { queue.remove(place) };
+            self.note_waiters(queue);
             if queue.is_empty() {
                 self.change(|word| word.map_addr(|at| at & !(PARKED | COMING)));
             }
