@@ -391,7 +391,7 @@ impl RawLock {
     pub(crate) unsafe fn unlock(&self) {
         let me = me();
         if me.is_null() {
-            unknown::gave(self.addr());
+            return self.unlock_unknown();
         }
         let mine = with_bits(me, LOCKED);
         if self.has_waiters()
@@ -403,6 +403,15 @@ impl RawLock {
             // Last: an exchange waits for all stores before it.
             gave(me);
         }
+    }
+
+    /// Releases it on a thread that no runtime knows.
+    #[cold]
+    #[inline(never)]
+    fn unlock_unknown(&self) {
+        unknown::gave(self.addr());
+        let released = self.unlock_slowly(true);
+        debug_assert!(released, "R1");
     }
 
     /// Releases the raw form; false if it is free.
