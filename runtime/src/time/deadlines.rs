@@ -89,10 +89,9 @@ use std::sync::Weak;
 use std::time::Instant;
 
 use forebear_context::clock::{Clock, MonotonicClock};
-use forebear_context::shim::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use forebear_context::shim::{Arc, Mutex, time};
+use forebear_context::shim::{Arc, time};
 
-use crate::shared::deadlines::{Deadlines, DeadlinesRecord, FiredEntry, Limits, TimerThread};
+use crate::shared::deadlines::{Deadlines, DeadlinesRecord, FiredEntry, TimerThread};
 use crate::state::alarms::Shards;
 use crate::state::estimated_clock;
 
@@ -142,39 +141,26 @@ impl Deadlines {
             Time::User(clock) => Some(clock),
         };
         let first_read = clock.as_deref().map_or_else(time::now, ask);
-        let made = Deadlines(Arc::new_cyclic(|inner| {
+        let made = Deadlines::of(Arc::new_cyclic(|inner| {
             let inner: Weak<DeadlinesRecord> = inner.clone();
             let jump = move |now| {
                 // Not there yet, or no more: then nothing is armed.
                 if let Some(inner) = inner.upgrade() {
-                    inner.hears(now);
+                    inner.note_reading(now);
                     inner.fire_due(now);
                 }
             };
             let subscription = clock.as_ref().and_then(|clock| clock.subscribe(Box::new(jump)));
             let jumps = subscription.is_some();
-            // A worker looks in the middle of waits.
+            // Workers read the time inside waits, where user code must not run.
             let by_workers = threads && clock.is_none();
             let owners = if by_workers { workers.max(1) } else { 0 };
             // The waits of each worker, the requests of each, and all others.
             let shards = if jumps { 1 } else { workers.max(1) + owners + 1 };
-            DeadlinesRecord {
-                clock,
-                latest: AtomicU64::new(0),
-                first_read,
-                jumps,
-                by_workers,
-                estimates,
-                name: format!("{runtime} timer"),
-                shards: Shards::new(shards, time::now(), by_workers.then_some(GRACE))
-                    .prompt_from(shards - 1 - owners),
-                thread: Mutex::new(TimerThread { handle: None, subscription }),
-                requests: AtomicUsize::new(0),
-                limits: (0..owners).map(|_| Limits::default()).collect(),
-                unattended: AtomicBool::new(false),
-                #[cfg(test)]
-                refuse_thread: AtomicBool::new(false),
-            }
+            let prompt = shards - 1 - owners;
+            let shards = Shards::new(shards, time::now(), by_workers.then_some(GRACE)).prompt_from(prompt);
+            let name = format!("{runtime} timer");
+            DeadlinesRecord::new(clock, first_read, subscription, estimates, name, shards, owners)
         }));
         // So that what is past already is known to be.
         made.now();
@@ -183,35 +169,35 @@ impl Deadlines {
 
     /// The time on the runtime's clock.
     pub(crate) fn now(&self) -> Instant {
-        self.0.now()
+        self.record().now()
     }
 
     /// Fires all that is due at `now`, in order. On any thread.
     pub(crate) fn fire_due(&self, now: Instant) {
-        self.0.fire_due(now);
+        self.record().fire_due(now);
     }
 
     /// How many entries there are.
     pub(crate) fn armed(&self) -> usize {
-        self.0.shards.armed()
+        self.record().shards().armed()
     }
 
     /// When the earliest entry is due.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.0.shards.earliest()
+        self.record().shards().earliest()
     }
 
     /// The end; see the module head. Idempotent.
     pub(crate) fn close(&self) {
         let mut requests = Vec::new();
-        self.0.requests.store(0, Ordering::Relaxed);
-        self.0.shards.close(|entry| match entry {
+        self.record().forget_requests();
+        self.record().shards().close(|entry| match entry {
             FiredEntry::Wait(..) | FiredEntry::Coroutine(..) | FiredEntry::Own(..) | FiredEntry::Rests => {
                 give_up(entry)
             }
             FiredEntry::Request(_) | FiredEntry::Limit(..) | FiredEntry::Expiry(_) => requests.push(entry),
         });
-        let TimerThread { handle, subscription } = std::mem::take(&mut *self.0.lock_thread());
+        let TimerThread { handle, subscription } = std::mem::take(&mut *self.record().lock_thread());
         drop(subscription);
         requests.into_iter().for_each(give_up);
         if let Some(thread) = handle {
@@ -230,10 +216,10 @@ impl Drop for Deadlines {
 impl fmt::Debug for Deadlines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Deadlines")
-            .field("clock", self.0.clock.as_deref().unwrap_or(&MonotonicClock))
-            .field("armed", &self.0.shards.armed())
+            .field("clock", self.record().clock().unwrap_or(&MonotonicClock))
+            .field("armed", &self.record().shards().armed())
             .field("next", &self.next())
-            .field("sleep", &self.0.shards.sleep())
+            .field("sleep", &self.record().shards().sleep())
             .finish_non_exhaustive()
     }
 }

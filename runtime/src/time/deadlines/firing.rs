@@ -15,7 +15,6 @@ use std::time::Instant;
 
 use forebear_context::context::{Cause, Context, Reason, unpark};
 use forebear_context::error::CancelReason;
-use forebear_context::shim::atomic::Ordering;
 
 use super::keeping::{BATCH, OWN_BATCH};
 use crate::record::above::above;
@@ -77,11 +76,11 @@ impl FiredEntry {
 impl DeadlinesRecord {
     /// A batch of what is due on a worker, by that worker.
     pub(super) fn fire_own(&self, shard: usize, now: Instant) {
-        if self.shards.may_be_due(shard, now) {
-            self.shards.sees(shard, now);
+        if self.shards().may_be_due(shard, now) {
+            self.shards().sees(shard, now);
             // SAFETY: it is the caller's own.
             unsafe {
-                self.shards.fire_own(
+                self.shards().fire_own(
                     shard,
                     now,
                     OWN_BATCH,
@@ -92,14 +91,16 @@ impl DeadlinesRecord {
     }
 
     pub(super) fn fire_due(&self, now: Instant) {
-        for shard in 0..self.shards.count() {
-            while (self.jumps || self.shards.may_be_due(shard, now)) && self.fire_some(shard, now, BATCH) {}
+        for shard in 0..self.shards().count() {
+            while (self.jumps() || self.shards().may_be_due(shard, now)) && self.fire_some(shard, now, BATCH)
+            {
+            }
         }
     }
 
     /// Fires at most so many of what is due in a shard; false if nothing more is.
     pub(super) fn fire_some(&self, shard: usize, now: Instant, most: usize) -> bool {
-        match self.shards.fire(shard, now, most, &mut FiringBatch(self, Going::new(Cause::TimedOut))) {
+        match self.shards().fire(shard, now, most, &mut FiringBatch(self, Going::new(Cause::TimedOut))) {
             Fired::All => false,
             Fired::Some => true,
             Fired::But(entry) => {
@@ -130,7 +131,7 @@ impl Fire<FiredEntry> for FiringBatch<'_> {
                 fire(entry);
             }
             FiredEntry::Request(_) => {
-                self.0.requests.fetch_sub(1, Ordering::Relaxed);
+                self.0.uncount_requests();
                 return Some(entry);
             }
             FiredEntry::Rests => {}

@@ -1,4 +1,4 @@
-//! The two keepers of time: the timer thread, and each worker for its own entries. The head of [`super`] says which does what, and when.
+//! The two kinds of threads that fire entries: the timer thread, and each worker for its own. The head of [`super`] says which does what, and when.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use forebear_context::context::for_another;
 use forebear_context::shim::Arc;
-use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::thread::{Builder, JoinHandle};
 
 use crate::record::report;
@@ -14,20 +13,15 @@ use crate::shared::Shared;
 use crate::shared::deadlines::{Deadlines, DeadlinesRecord};
 use crate::shared::driven::Driven;
 
-/// How many entries are fired under one hold of a lock, so that those who arm and disarm are not kept waiting.
+/// How many entries are fired under one hold of a lock. It bounds the wait of threads that arm and disarm.
 pub(super) const BATCH: usize = 128;
-/// How many of its own a worker fires at a time: what it can have in its cache when it continues with them.
+/// How many of its own entries a worker fires at a time: as many as its cache holds when it continues with them.
 pub(super) const OWN_BATCH: usize = 16;
-/// How long a worker has for what is due on it, before the timer thread does it instead.
+/// How long a worker has for its due entries, before the timer thread fires them instead.
 pub(super) const GRACE: Duration = Duration::from_micros(500);
 
 impl Deadlines {
-    /// Whether workers keep the time, since there is no timer thread.
-    pub(crate) fn is_unattended(&self) -> bool {
-        self.0.unattended.load(Ordering::Relaxed)
-    }
-
-    /// A worker, which has something armed if it says so, is about to sleep: fires what is due on it, and answers how long it may.
+    /// A worker is about to sleep; `armed` says whether it has an armed entry. Fires the worker's due entries, and answers how long it may sleep.
     #[inline]
     pub(crate) fn before_sleep(&self, worker: usize, armed: bool) -> Option<Duration> {
         self.settle_limits(worker);
@@ -43,29 +37,29 @@ impl Deadlines {
 
     #[cold]
     fn keep_own(&self, worker: usize) -> Option<Duration> {
-        let shards = &self.0.shards;
+        let shards = &self.record().shards();
         if !shards.has_some(worker) {
             return None;
         }
         let now = self.now();
-        self.0.fire_own(worker, now);
+        self.record().fire_own(worker, now);
         shards.left(worker, now)
     }
 
-    /// Whether anything of this worker's may be due now.
+    /// Whether an entry of this worker's may be due now.
     #[inline]
     pub(crate) fn is_own_due(&self, worker: usize) -> bool {
-        let shards = &self.0.shards;
+        let shards = &self.record().shards();
         shards.has_some(worker) && shards.may_be_due(worker, self.now())
     }
 
-    /// Fires a batch of what is due on this worker, on its thread. Answers whether anything of its is still armed.
+    /// Fires a batch of this worker's due entries, on its thread. Answers whether an entry of it is still armed.
     pub(crate) fn fire_own(&self, worker: usize) -> bool {
-        let shards = &self.0.shards;
+        let shards = &self.record().shards();
         if !shards.has_some(worker) {
             return false;
         }
-        self.0.fire_own(worker, self.now());
+        self.record().fire_own(worker, self.now());
         shards.has_some(worker)
     }
 
@@ -86,28 +80,28 @@ pub(crate) fn pass_time(shared: &Shared) -> bool {
 }
 
 impl DeadlinesRecord {
-    /// Sees to it that there is a timer thread, and that it does not sleep longer than until `at`.
+    /// Starts the timer thread if there is none, and limits its sleep to `at`.
     #[cold]
     pub(super) fn limit_timer_sleep(self: &Arc<Self>, shard: usize, at: Instant) {
         let mut thread = self.lock_thread();
-        if thread.handle.is_none() && !self.shards.is_closed() {
+        if thread.handle.is_none() && !self.shards().is_closed() {
             match self.start() {
                 Ok(handle) => thread.handle = Some(handle),
-                Err(_) => return self.unattended.store(true, Ordering::Relaxed),
+                Err(_) => return self.set_unattended(&thread, true),
             }
-            self.unattended.store(false, Ordering::Relaxed);
+            self.set_unattended(&thread, false);
         }
         drop(thread);
-        self.shards.tell(shard, at);
+        self.shards().tell(shard, at);
     }
 
     fn start(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
         #[cfg(test)]
-        if self.refuse_thread.load(Ordering::Relaxed) {
+        if self.refuses_thread() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let inner = self.clone();
-        Builder::new().name(self.name.clone()).spawn(move || {
+        Builder::new().name(self.name().to_owned()).spawn(move || {
             // A user's clock may drop the last handle of a runtime, whose end waits for those that this thread wakes.
             if catch_unwind(AssertUnwindSafe(|| for_another(|| inner.keep()))).is_err() {
                 report::die(&"its timer has panicked");
@@ -120,13 +114,13 @@ impl DeadlinesRecord {
         wake_exactly();
         loop {
             // A user's clock is not asked under a lock.
-            let before = self.clock.is_some().then(|| self.now());
-            if !self.shards.rest(|| before.unwrap_or_else(|| self.at_least())) {
+            let before = self.clock().is_some().then(|| self.now());
+            if !self.shards().rest(|| before.unwrap_or_else(|| self.at_least())) {
                 return;
             }
             let now = self.now();
-            for shard in 0..self.shards.count() {
-                while self.shards.is_neglected(shard, now) && self.fire_some(shard, now, BATCH) {}
+            for shard in 0..self.shards().count() {
+                while self.shards().is_neglected(shard, now) && self.fire_some(shard, now, BATCH) {}
             }
         }
     }

@@ -7,7 +7,6 @@ use std::ptr::{self, NonNull};
 use std::time::Instant;
 
 use forebear_context::shim::Arc;
-use forebear_context::shim::atomic::Ordering;
 
 use super::firing::refuse;
 use crate::record::fiber::{self, Fiber};
@@ -18,12 +17,8 @@ use crate::shared::{OfRuntime, Shared};
 use crate::state::attention::LIMITS;
 use crate::state::due::Due;
 
-/// More visits than these, and one for so many deadlines, say that the requests of a worker often end elsewhere: it arms in the shard for all then.
-const VISITS: u32 = 32;
-const ARMS_A_VISIT: u32 = 1024;
-
 impl Deadlines {
-    /// Sees to it that the request's deadline comes at `at`, or before this returns if that is past. See [`limit_comes`](crate::cancel::limit_comes).
+    /// Arms the request's deadline: it fires at `at`, or before this returns if that is past. See [`limit_comes`](crate::cancel::limit_comes).
     /// Answers the entry's number. If it is the first request that is armed, `first` is called before this returns and before
     /// another is armed; it takes no locks.
     ///
@@ -36,7 +31,7 @@ impl Deadlines {
         header: NonNull<Header>,
         first: impl FnOnce(),
     ) -> u64 {
-        self.0.arm(at, FiredEntry::Request(header), first).number
+        self.record().arm(at, FiredEntry::Request(header), first).number
     }
 
     /// The same for the deadline that the request has in its side block, which gets the entry's number. Called by the
@@ -48,10 +43,10 @@ impl Deadlines {
     /// As [`arm_request`](Self::arm_request).
     #[inline]
     pub(crate) unsafe fn arm_due(&self, header: NonNull<Header>, due: &Due, first: impl Fn() + Copy) -> bool {
-        match self.0.arming_worker() {
+        match self.record().arming_worker() {
             Some(worker) => {
                 due.set_wheel(worker.index as u32 + 1);
-                due.armed(self.0.arm_limit(worker, due.at(), header, first));
+                due.armed(self.record().arm_limit(worker, due.at(), header, first));
                 !self.is_unattended()
             }
             None => {
@@ -68,7 +63,7 @@ impl Deadlines {
         match due.wheel() {
             _ if due.alarm() == 0 => false,
             0 => self.disarm_request(due.alarm()),
-            worker => self.0.disarm_limit(worker as usize - 1, due.alarm(), header),
+            worker => self.record().disarm_limit(worker as usize - 1, due.alarm(), header),
         }
     }
 
@@ -78,34 +73,29 @@ impl Deadlines {
         match due.wheel() {
             0 => false,
             _ if due.alarm() == 0 => false,
-            worker => self.0.disarm_limit_here(worker as usize - 1, due.alarm(), header),
+            worker => self.record().disarm_limit_here(worker as usize - 1, due.alarm(), header),
         }
     }
 
-    /// A worker is about to sleep, or has long been told that there are deadlines: if none of its own is left, it is not counted any more.
+    /// A worker is about to sleep, or its attention bit for deadlines has been set for long. If none of its own entries is armed, it is not counted any more.
     #[inline]
     pub(crate) fn settle_limits(&self, worker: usize) {
-        self.0.settle_own_limits(worker);
+        self.record().settle_own_limits(worker);
     }
 
-    /// Sees to it that the request, which has started, is aborted with [`Expired`](forebear_context::error::CancelReason::Expired) at `at`, or before this returns if that
+    /// Arms an expiration timer of a started request: the request is aborted with [`Expired`](forebear_context::error::CancelReason::Expired) at `at`, or before this returns if that
     /// is past.
     ///
     /// # Safety
     ///
     /// T4: the link is given away.
     pub(crate) unsafe fn arm_expiry(&self, at: Instant, header: NonNull<Header>) -> u64 {
-        self.0.arm(at, FiredEntry::Expiry(header), || ()).number
+        self.record().arm(at, FiredEntry::Expiry(header), || ()).number
     }
 
     /// Takes a request's entry back by its number. True: it had not fired, and the link is the caller's again.
     pub(crate) fn disarm_request(&self, number: u64) -> bool {
-        self.0.disarm(number)
-    }
-
-    /// Whether any request is armed.
-    pub(crate) fn has_requests(&self) -> bool {
-        self.0.requests.load(Ordering::Relaxed) != 0
+        self.record().disarm(number)
     }
 }
 
@@ -113,25 +103,21 @@ impl DeadlinesRecord {
     /// The shard for the deadlines of a worker's requests.
     #[inline]
     fn limit_shard(&self, worker: usize) -> usize {
-        self.limits.len() + worker
+        self.owners() + worker
     }
 
     /// The worker that calls, if it keeps the deadlines of the requests that it makes.
     #[inline]
     pub(super) fn arming_worker(self: &Arc<Self>) -> Option<&'static WorkerRecord> {
         let worker = self.owner()?;
-        let limits = self.limits.get(worker.index)?;
-        let arms = limits.arms.load(Ordering::Relaxed).wrapping_add(1);
-        limits.arms.store(arms, Ordering::Relaxed);
-        let visits = limits.visits.load(Ordering::Relaxed);
-        (visits < VISITS || visits - VISITS < arms / ARMS_A_VISIT).then_some(worker)
+        self.arms_in_own_shard(worker.index).then_some(worker)
     }
 
     /// The worker of this runtime that calls.
     #[inline]
     fn owner(&self) -> Option<&'static WorkerRecord> {
         let worker = fiber::get().and_then(Fiber::worker_record)?;
-        ptr::eq(Arc::as_ptr(&worker.shared().deadlines.0), self).then_some(worker)
+        ptr::eq(Arc::as_ptr(worker.shared().deadlines.record()), self).then_some(worker)
     }
 
     /// Arms a request's deadline in the shard of the worker that calls, of this runtime; as [`arm`](Self::arm).
@@ -143,14 +129,11 @@ impl DeadlinesRecord {
         header: NonNull<Header>,
         first_request: impl Fn() + Copy,
     ) -> u64 {
-        let (shard, limits) = (self.limit_shard(worker.index), &self.limits[worker.index]);
+        let shard = self.limit_shard(worker.index);
         let entry = || FiredEntry::Limit(header, NonNull::from(&worker.limit_alarm));
         let count = || {
-            if !limits.counted.load(Ordering::Relaxed) {
-                limits.counted.store(true, Ordering::Relaxed);
-                if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
-                    first_request();
-                }
+            if self.count_worker(worker.index) {
+                first_request();
             }
         };
         let again = || {
@@ -158,11 +141,11 @@ impl DeadlinesRecord {
             entry()
         };
         // SAFETY: the shard is the caller's.
-        if let Some(number) = unsafe { self.shards.arm_in_place(shard, &worker.limit_alarm, at, again) } {
+        if let Some(number) = unsafe { self.shards().arm_in_place(shard, &worker.limit_alarm, at, again) } {
             return number;
         }
         // SAFETY: as above.
-        match unsafe { self.shards.insert(shard, at, entry(), || self.at_least(), count) } {
+        match unsafe { self.shards().insert(shard, at, entry(), || self.at_least(), count) } {
             Ok(armed) => {
                 if armed.first {
                     self.limit_timer_sleep(shard, at);
@@ -188,19 +171,19 @@ impl DeadlinesRecord {
     fn disarm_own_limit(&self, worker: &WorkerRecord, number: u64, header: NonNull<Header>) -> bool {
         let (shard, standing) = (self.limit_shard(worker.index), &worker.limit_alarm);
         // SAFETY: the shard is the caller's.
-        unsafe { self.shards.take_back(shard, true, standing, number, |entry| entry.is_limit_of(header)) }
+        unsafe { self.shards().take_back(shard, true, standing, number, |entry| entry.is_limit_of(header)) }
     }
 
     #[cold]
     fn disarm_limit_elsewhere(&self, worker: usize, number: u64, header: NonNull<Header>) -> bool {
-        self.limits[worker].visits.fetch_add(1, Ordering::Relaxed);
+        self.note_visit(worker);
         // SAFETY: M3: the caller's header keeps the runtime's record.
         let arena = unsafe { header.as_ref() }.arena.get();
         // SAFETY: as above.
         let shared = unsafe { &*arena }.shared();
         let (shard, standing) = (self.limit_shard(worker), &shared.worker_records().at(worker).limit_alarm);
         // SAFETY: the caller is not in it: it does not own that shard.
-        unsafe { self.shards.take_back(shard, false, standing, number, |entry| entry.is_limit_of(header)) }
+        unsafe { self.shards().take_back(shard, false, standing, number, |entry| entry.is_limit_of(header)) }
     }
 
     /// The same on the worker that calls, and no other. False: it is another's, or has fired.
@@ -211,10 +194,10 @@ impl DeadlinesRecord {
             .is_some_and(|owner| self.disarm_own_limit(owner, number, header))
     }
 
-    /// Takes the worker that calls off the count if nothing of its requests is armed there any more.
+    /// Takes the calling worker off the count if no deadline of its requests is armed in its shard any more.
     #[inline]
     pub(super) fn settle_own_limits(&self, worker: usize) {
-        if self.limits.get(worker).is_some_and(|limits| limits.counted.load(Ordering::Relaxed)) {
+        if self.is_counted(worker) {
             self.settle_limits(worker, true);
         }
     }
@@ -222,25 +205,20 @@ impl DeadlinesRecord {
     /// The same for the worker of that shard, after something has fired there.
     #[cold]
     pub(super) fn settle_limits_of(&self, shard: usize) {
-        self.settle_limits(shard - self.limits.len(), false);
+        self.settle_limits(shard - self.owners(), false);
     }
 
     #[cold]
     fn settle_limits(&self, worker: usize, owns: bool) {
-        let counted = &self.limits[worker].counted;
-        let settle = || {
-            if counted.load(Ordering::Relaxed) {
-                counted.store(false, Ordering::Relaxed);
-                self.requests.fetch_sub(1, Ordering::Relaxed);
-            }
-        };
+        let settle = || self.uncount_worker(worker);
         // SAFETY: its owner calls, or a thread that is in no shard.
-        unsafe { self.shards.when_none_is_armed(self.limit_shard(worker), owns, settle) };
+        unsafe { self.shards().when_none_is_armed(self.limit_shard(worker), owns, settle) };
     }
 }
 
 impl Shared {
-    /// Has the deadline of a request come when it is time. (If a worker keeps it, the time is kept by threads.) By its maker before anybody else knows it, or by its finisher.
+    /// Arms the deadline of a request. Called by its maker before any other thread has the request, or by its finisher. Only the threads of a runtime
+    /// with threads fire entries of a worker's shard, so for such an entry the timekeeper need not be notified.
     ///
     /// # Safety
     ///
@@ -254,7 +232,7 @@ impl Shared {
         }
     }
 
-    /// A request has been armed, perhaps by a thread that does not keep the time: the timekeeper has to read anew how long it may sleep.
+    /// A request has been armed, perhaps by a thread that does not keep the time. Makes the timekeeper compute anew how long it may sleep.
     pub(crate) fn deadline_came(&self) {
         match &self.driven {
             Some(driven) => driven.deadline_came(),

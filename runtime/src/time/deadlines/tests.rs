@@ -12,7 +12,8 @@ use forebear_context::context::{
     Alarm, Cause, Context, ForeignContext, Reason, Table, Ticket, unpark, with_foreign,
 };
 use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::atomic::AtomicU64;
+use forebear_context::shim::Mutex;
+use forebear_context::shim::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::firing::let_go;
 use super::keeping::BATCH;
@@ -150,7 +151,7 @@ fn wait_until(
 fn to_nobody(_: NonNull<Context>, _: Ticket) {}
 
 fn has_thread(deadlines: &Deadlines) -> bool {
-    deadlines.0.lock_thread().handle.is_some()
+    deadlines.record().lock_thread().handle.is_some()
 }
 
 /// Waits for more and more ticks: on a busy machine a time may be over before it is armed, and that takes no thread.
@@ -169,13 +170,13 @@ fn disarm(deadlines: &Deadlines, alarm: Alarm) -> bool {
 }
 
 fn sleeps(deadlines: &Deadlines) -> Sleep {
-    deadlines.0.shards.sleep()
+    deadlines.record().shards().sleep()
 }
 
 fn until(deadlines: &Deadlines, at: Instant) -> Sleep {
-    Sleep::Until(deadlines.0.shards.nanos(at))
+    Sleep::Until(deadlines.record().shards().nanos(at))
 }
 
 fn armed(deadlines: &Deadlines) -> usize {
-    deadlines.0.shards.armed()
+    deadlines.record().shards().armed()
 }

@@ -45,11 +45,11 @@ impl Deadlines {
     pub(crate) unsafe fn arm(&self, at: Instant, context: NonNull<Context>, ticket: Ticket) -> Alarm {
         // SAFETY: by contract.
         let waits = unsafe { context.as_ref() };
-        if let Some(worker) = self.0.own(waits) {
-            return self.0.arm_own(worker, at, context, ticket);
+        if let Some(worker) = self.record().own(waits) {
+            return self.record().arm_own(worker, at, context, ticket);
         }
         let stays = coroutine::is_coroutines(waits);
-        self.0.arm(
+        self.record().arm(
             at,
             if stays { FiredEntry::Coroutine(context, ticket) } else { FiredEntry::Wait(context, ticket) },
             || (),
@@ -70,15 +70,15 @@ impl Deadlines {
         context: &Context,
         ticket: Ticket,
     ) -> Option<Alarm> {
-        if !self.0.by_workers {
+        if !self.record().is_kept_by_workers() {
             return None;
         }
         let context = NonNull::from(context);
         // SAFETY: by contract. The entry is as in `arm`.
         let again = unsafe {
             let standing = coroutine::alarm_of(context);
-            self.0
-                .shards
+            self.record()
+                .shards()
                 .arm_again(worker.index, standing.as_ref(), at, || FiredEntry::Own(context, ticket, at))
         };
         Some(match again {
@@ -86,7 +86,7 @@ impl Deadlines {
                 worker.note_alarm();
                 Alarm { number, own: None }
             }
-            None => self.0.arm_own(worker, at, context, ticket),
+            None => self.record().arm_own(worker, at, context, ticket),
         })
     }
 
@@ -97,14 +97,14 @@ impl Deadlines {
     /// On the worker's thread, and this is the worker's runtime.
     #[inline(always)]
     pub(crate) unsafe fn put_to_rest(&self, worker: &WorkerRecord, context: &Context, alarm: Alarm) -> bool {
-        if !self.0.by_workers || alarm.number == 0 {
+        if !self.record().is_kept_by_workers() || alarm.number == 0 {
             return self.disarm(context, alarm);
         }
         // SAFETY: by contract: this is the worker's thread and runtime, and the context a coroutine's of that worker, whose alarm lies
         // beside it.
         unsafe {
             let standing = coroutine::alarm_of(NonNull::from(context));
-            self.0.shards.put_to_rest(worker.index, standing.as_ref(), alarm.number)
+            self.record().shards().put_to_rest(worker.index, standing.as_ref(), alarm.number)
         }
     }
 
@@ -117,7 +117,7 @@ impl Deadlines {
     pub(crate) unsafe fn dismiss(&self, worker: &WorkerRecord, standing: &Standing) {
         if standing.is_some() {
             // SAFETY: by contract.
-            unsafe { self.0.shards.dismiss(worker.index, standing) };
+            unsafe { self.record().shards().dismiss(worker.index, standing) };
         }
     }
 
@@ -126,13 +126,13 @@ impl Deadlines {
     #[cold]
     #[inline(never)]
     pub(crate) fn disarm(&self, context: &Context, alarm: Alarm) -> bool {
-        match self.0.own(context) {
+        match self.record().own(context) {
             // SAFETY: a coroutine's alarm is taken back on its worker's thread.
             Some(worker) if alarm.number != 0 => unsafe {
                 let standing = coroutine::alarm_of(NonNull::from(context));
-                self.0.shards.put_to_rest(worker.index, standing.as_ref(), alarm.number)
+                self.record().shards().put_to_rest(worker.index, standing.as_ref(), alarm.number)
             },
-            _ => self.0.disarm(alarm.number),
+            _ => self.record().disarm(alarm.number),
         }
     }
 
@@ -144,7 +144,7 @@ impl Deadlines {
     #[inline(always)]
     unsafe fn keep_for(&self, at: Instant, context: &Context, ticket: Ticket) -> Alarm {
         let foreign = fiber::get().is_none_or(|fiber| !fiber.has_worker());
-        if foreign && self.0.clock.is_none() {
+        if foreign && self.record().clock().is_none() {
             let left = at.saturating_duration_since(time::now());
             Alarm { number: 0, own: deadline_after(time::now(), left) }
         } else {
@@ -158,13 +158,13 @@ impl DeadlinesRecord {
     /// The worker that keeps the time of this context's waits, in a shard of its own.
     #[inline]
     pub(super) fn own<'a>(&self, context: &'a Context) -> Option<&'a WorkerRecord> {
-        if !self.by_workers || !coroutine::is_coroutines(context) {
+        if !self.is_kept_by_workers() || !coroutine::is_coroutines(context) {
             return None;
         }
         // SAFETY: it is a coroutine's.
         let worker = unsafe { coroutine::fiber_of(context) }.worker_record()?;
         // It may wait by another runtime's clock.
-        ptr::eq(Arc::as_ptr(&worker.shared().deadlines.0), self).then_some(worker)
+        ptr::eq(Arc::as_ptr(worker.shared().deadlines.record()), self).then_some(worker)
     }
 
     /// A wait of a coroutine of that worker, on the worker's thread.
@@ -179,7 +179,7 @@ impl DeadlinesRecord {
         worker.note_alarm();
         let entry = FiredEntry::Own(context, ticket, at);
         // SAFETY: by contract the owner of the shard is the caller.
-        match unsafe { self.shards.insert(worker.index, at, entry, || self.at_least(), || ()) } {
+        match unsafe { self.shards().insert(worker.index, at, entry, || self.at_least(), || ()) } {
             Ok(armed) => {
                 if armed.first {
                     self.limit_timer_sleep(worker.index, at);

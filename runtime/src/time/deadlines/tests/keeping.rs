@@ -38,16 +38,16 @@ fn the_timer_thread_ends_with_its_runtime() {
             assert_eq!(wait_until(&shared.deadlines, at, to_nobody), Cause::TimedOut);
         });
     });
-    assert_eq!(Arc::strong_count(&shared.deadlines.0), 2, "ours and the thread's");
+    assert_eq!(Arc::strong_count(shared.deadlines.record()), 2, "ours and the thread's");
     drop(runtime);
-    assert_eq!(Arc::strong_count(&shared.deadlines.0), 1);
+    assert_eq!(Arc::strong_count(shared.deadlines.record()), 1);
 }
 
 #[test]
 fn without_a_timer_thread_idle_workers_keep_the_time() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let shared = runtime.shared().clone();
-    shared.deadlines.0.refuse_thread.store(true, Ordering::Relaxed);
+    shared.deadlines.record().refuse_thread(true);
     let wait = |ticks: u32| {
         let (shared, at) = (shared.clone(), shared.deadlines.now() + TICK * ticks);
         // Not on the stack of this thread, which keeps its own time.
@@ -59,11 +59,11 @@ fn without_a_timer_thread_idle_workers_keep_the_time() {
     let waiters: Vec<_> = [20, 5, 10].map(wait).into();
     assert!(waiters.into_iter().all(|waiter| waiter.take().unwrap() == (Cause::TimedOut, true)));
     assert!(!has_thread(&shared.deadlines));
-    shared.deadlines.0.refuse_thread.store(false, Ordering::Relaxed);
+    shared.deadlines.record().refuse_thread(false);
     until_it_has_a_thread(&shared.deadlines, |ticks| {
         assert_eq!(wait(ticks).take().unwrap(), (Cause::TimedOut, true));
     });
-    assert!(!shared.deadlines.0.unattended.load(Ordering::Relaxed));
+    assert!(!shared.deadlines.is_unattended());
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn code_without_a_scheduling_point_is_told_that_an_older_sleeper_is_due() {
 fn without_a_thread_a_worker_that_sleeps_is_woken_to_keep_the_time_of_a_request() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let shared = runtime.shared().clone();
-    shared.deadlines.0.refuse_thread.store(true, Ordering::Relaxed);
+    shared.deadlines.record().refuse_thread(true);
     for _ in 0..5 {
         let limited = runtime.enter(|| Request::builder().timeout(TICK * 5).build(|| ()));
         eventually(|| limited.is_done());

@@ -173,7 +173,7 @@ fn the_alarm_of_a_request_stays_for_its_next_wait_and_ends_no_wait_but_the_one_i
             let at = deadlines.now() + after;
             (at, wait_until(deadlines, Some(at), give))
         };
-        let rests = || (deadlines.0.shards.armed(), deadlines.0.shards.resting(0));
+        let rests = || (deadlines.record().shards().armed(), deadlines.record().shards().resting(0));
         for round in 1..50 {
             // Later: it is not filed anew. Sooner: it is.
             for after in [TICK * 2, HOUR, TICK * 3, HOUR * 2] {
@@ -201,7 +201,7 @@ fn the_alarm_of_a_request_stays_for_its_next_wait_and_ends_no_wait_but_the_one_i
             }
             let (at, cause) = wait(TICK * (round % 7), to_nobody);
             assert_eq!((cause, deadlines.now() >= at), (Cause::TimedOut, true));
-            assert_eq!(deadlines.0.shards.armed(), 0);
+            assert_eq!(deadlines.record().shards().armed(), 0);
         }
     });
     request.take().unwrap();
@@ -228,11 +228,11 @@ fn an_alarm_goes_with_the_stack_it_stands_on() {
     }
     assert!(sleepers.into_iter().all(|sleeper| sleeper.take().unwrap() == Cause::Woken));
     // Only so many stacks are kept.
-    let rest = shared.deadlines.0.shards.resting(0);
+    let rest = shared.deadlines.record().shards().resting(0);
     assert!((1..=1_100).contains(&rest), "{rest} rest");
     assert_eq!(armed(&shared.deadlines), 0);
     drop(runtime);
-    assert_eq!(shared.deadlines.0.shards.resting(0), 0);
+    assert_eq!(shared.deadlines.record().shards().resting(0), 0);
 }
 
 static WAITING: Mutex<Vec<(usize, Ticket)>> = Mutex::new(Vec::new());
