@@ -1,5 +1,5 @@
-//! What is due when: a hierarchical timing wheel, which is passive. It has no thread, looks at no clock and calls nobody: its owner says
-//! what time it is, and does what is due.
+//! A hierarchical timing wheel. It is passive: it has no thread, reads no clock and makes no calls. Its owner says what time it is, and
+//! does what is due.
 //!
 //! And [`expiry`]: timers by which a worker that is stuck is ended from outside; [`local`]: those of worker processes.
 

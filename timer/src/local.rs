@@ -30,30 +30,33 @@
 //!
 //! # What holds
 //!
-//! * A deadline holds when every thread of the worker is stuck: the server is another process, or at least another thread.
-//!   The message is sent by the thread that acquires the timer, before the call returns.
+//! * A deadline holds even if every thread of the worker is stuck: the server is another process, or at least another
+//!   thread. The thread that acquires the timer sends the message before the call returns.
 //! * A worker that has released a timer in time is not killed for it, even if the server is stopped at that moment and
 //!   its queue is full. A release does not wait for room.
-//! * Nobody is killed but the process that has asked for the timer. Its number, once given to another process, means nobody.
-//! * When a worker ends its timers are dropped at once, and nobody is reaped for them. When it only closes its connection they continue.
+//! * Only the process that acquired the timer is killed. When it has ended and its process id is used again, no process is
+//!   killed.
+//! * When a worker ends, the server drops its timers at once and reaps no process for them. When a worker only closes its connection,
+//!   they continue.
 //! * Time is the monotonic clock of the machine, the same in all processes (of one time namespace).
 //! * A child that a worker forks is a worker of its own: its first call connects anew. Timers of its parent are not its own.
-//! * A client without a server gets an error at once. If the server goes, the call that finds out fails
-//!   ([`ServerGone`](crate::expiry::TimerError::ServerGone)): the timers it had are void. A later call looks for a new server at the same
-//!   path.
-//! * No client can hold up the server or make it grow ([`Limits`]), and only processes of the same user come in.
-//! * Nobody waits for a killed process: if it is still there after the server's patience, the hooks are told
-//!   ([`LocalEvent::Survives`]).
+//! * A client without a server gets an error at once. If the server ends, the call that notices it fails
+//!   ([`ServerGone`](crate::expiry::TimerError::ServerGone)): the timers it had are void. A later call tries to connect to a new server
+//!   at the same path.
+//! * No client can delay the server or exhaust its memory ([`Limits`]). Only processes of the same user can
+//!   connect.
+//! * The server does not wait for a killed process. If the process still exists after the server's patience,
+//!   the hooks get an event ([`LocalEvent::Survives`]).
 //!
-//! Timers belong to the process. A guard held while a request is suspended goes on counting, and killing the process ends all its
-//! requests: give work that may get stuck to processes of its own.
+//! Timers belong to the process. A timer keeps running while its request is suspended, and killing the process ends all its
+//! requests. So run work that may get stuck in processes of its own.
 //!
-//! What goes over the socket is [described], so that a client can be written in any language.
+//! The messages on the socket are [documented][described], so that clients can be written in any
+//! language.
 //!
 //! [described]: https://github.com/forebear-rs/forebear/blob/main/docs/timer-protocol.md
 
 mod backlog;
-mod bell;
 mod client;
 mod clock;
 mod event;
@@ -63,8 +66,9 @@ mod limits;
 mod place;
 mod queue;
 mod reapers;
+mod reporter;
 mod server;
-mod teller;
+mod wakeup;
 mod wire;
 mod worker;
 

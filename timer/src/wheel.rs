@@ -88,8 +88,8 @@ const NONE: u32 = u32::MAX;
 
 /// Values, each for an instant, of which the earliest can be seen and taken out. See the module head for how.
 ///
-/// [`insert`](Self::insert) and [`remove`](Self::remove) take the same time on average however much is in it. Nothing comes out early;
-/// what comes out comes in order of time, and for one instant in order of insertion.
+/// [`insert`](Self::insert) and [`remove`](Self::remove) take the same time on average however much is in it. No value is taken out
+/// early. Values are taken out in order of time, and for one instant in order of insertion.
 ///
 /// ```
 /// use forebear_timer::Wheel;
@@ -132,7 +132,7 @@ struct Level {
 
 struct Slot {
     items: Vec<Item>,
-    /// How many of them have come out; 0 but at level 0.
+    /// How many of them have been taken out; 0 except at level 0.
     out: u32,
     /// W4; `NONE`: unknown.
     earliest: u32,
@@ -235,7 +235,7 @@ impl<T> Wheel<T> {
         self.len == 0
     }
 
-    /// Puts a value in for `at`. If the wheel has [passed](Self::advance) that, it is put in for as far as it has come: behind what
+    /// Puts a value in for `at`. If the wheel has [passed](Self::advance) that instant, it is inserted at the cursor: behind what
     /// is due there already.
     ///
     /// # Panics
@@ -260,7 +260,7 @@ impl<T> Wheel<T> {
         Key::new(generation, index)
     }
 
-    /// Takes a value back; `None` if it has come out already.
+    /// Removes a value; `None` if it was taken out already.
     #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let node = self.nodes.get(key.index() as usize)?;
@@ -275,7 +275,7 @@ impl<T> Wheel<T> {
         value
     }
 
-    /// The value that is in by that key; `None` if it has come out or was taken back. What it is in for cannot be changed.
+    /// The value with that key; `None` if it was taken out or removed. Its instant cannot be changed.
     ///
     /// ```
     /// use forebear_timer::Wheel;

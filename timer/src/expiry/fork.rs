@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! * **F1** Nobody who holds the lock waits for anything, so a fork is not held up; and nobody forks who holds it.
+//! * **F1** A thread that holds the lock neither waits nor forks. So a fork waits for the lock only briefly.
 
 #![allow(unsafe_code)]
 

@@ -153,7 +153,7 @@ impl<'c> TimerBuilder<'c> {
         TimerBuilder { client: Some(client), scope: self.scope, signal: self.signal }
     }
 
-    /// What is to be done to the worker if this timer expires.
+    /// The signal for the worker if this timer expires.
     pub fn signal(self, signal: impl Into<Signal>) -> Self {
         TimerBuilder { signal: signal.into(), ..self }
     }
@@ -166,7 +166,7 @@ impl<'c> TimerBuilder<'c> {
     /// tell the signal; else what the client answers. There is no timer then.
     #[track_caller]
     pub fn expires(self, after: Duration) -> Result<TimerGuard<'c>, TimerError> {
-        // Not by a closure, whose caller would be somebody else.
+        // Not by a closure, whose caller location would be another.
         let scope = match self.scope {
             Some(scope) => scope,
             None => Scope::here(),

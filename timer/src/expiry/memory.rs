@@ -1,7 +1,8 @@
 //! The simplest way from clients to a server: a queue in the memory of one process.
 //!
-//! One lock guards the queue, and whether anybody reads it any more. A client that finds the receiver gone says so at once. A wake-up is
-//! left as a token, so one that comes before the wait ends it too; it is taken only by a wait that would otherwise have blocked.
+//! One lock guards the queue, and the flag that says whether the receiver exists. A client that finds the receiver gone returns an error
+//! at once. A wake-up is left as a token, so one that comes before the wait ends it too; it is taken only by a wait that would otherwise
+//! have blocked.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -13,7 +13,7 @@
 //! # In a forked child
 //!
 //! it is the same client, and whether that can be used there is its own affair. The lock around it must not be one that a thread of
-//! the parent's held at that moment, or the child would wait for it for ever: so the forking thread holds it over the fork
+//! the parent's held at that moment, or the child would wait for it for ever. So the forking thread holds it over the fork
 //! ([`super::fork`]).
 
 use std::sync::{Arc, OnceLock, PoisonError};

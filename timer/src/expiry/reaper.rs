@@ -104,7 +104,7 @@ impl<'a, W> Overdue<'a, W> {
 pub enum Reap {
     /// The worker was ended. All its timers are dropped.
     Reaped,
-    /// It was gone already. All its timers are dropped.
+    /// The worker had ended already. All its timers are dropped.
     Gone,
     /// It could not be ended. Its timers stay, and it is tried again after the server's pause, unless they are released by then.
     Retry(TimerError),

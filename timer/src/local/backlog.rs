@@ -1,4 +1,4 @@
-//! The releases that a client could not send: a file in memory, one for each connection, which the server hands over with its welcome.
+//! The releases that a client could not send: a memory file for each connection, which the server sends with its welcome.
 //!
 //! # Why
 //!
@@ -22,19 +22,19 @@
 //! # Why no release is missed, and none undoes a later acquire
 //!
 //! * **R1** The client writes a release because the queue is full. When it has written it, it tries to send the release
-//!   once more. If that succeeds, the server finds the release in the queue; to find it in the file too means nothing.
+//!   once more. If that succeeds, the server finds the release in the queue; finding it in the file too has no effect.
 //!   If not, the queue was full *after* the release had been written, so the server reads messages after that. Each
 //!   time it has read messages of a connection it reads that connection's file. Both happen before it kills a process:
 //!   it first reads all that was sent before it read the time.
 //! * **R2** The server knows for each timer by which message of which connection it was acquired. A release in the file stops a timer that was
 //!   acquired on the same connection only if that message is among those that the client had sent before the release. The client counts what it sends under
 //!   the lock under which it sends, so its count agrees with the server's.
-//! * **R3** The server takes a release only when it has heard as many messages as were sent before it. When the connection is closed it takes what there is.
+//! * **R3** The server takes a release only when it has received as many messages as were sent before it. When the connection is closed it takes what there is.
 //!
 //! # What a hostile client can do
 //!
 //! It can write anything into its own file at any time. The size is sealed, so it can make the file neither longer nor shorter. The server copies what it reads, takes
-//! at most one lap of the ring at a time, and refuses what is no release. A release concerns the client's own process and can only stop timers.
+//! at most one lap of the ring at a time, and refuses any other message. A release concerns the client's own process and can only stop timers.
 
 use std::fs::File;
 use std::io;
@@ -48,13 +48,14 @@ use rustix::process::{Resource, getrlimit};
 use super::wire::{self, MAX_MESSAGE, Malformed};
 use crate::expiry::{Scope, Signal};
 
-/// As many as the timers that one process may have by default, so each of them can be released here.
+/// As many as the timers that one process may have by default, so each of them can be released
+/// through the file.
 pub(crate) const SLOTS: usize = 1024;
 /// The size of a slot, in bytes.
 const SLOT: usize = HEAD + MAX_MESSAGE;
-/// What stands before the message.
+/// The bytes of a slot before the message.
 const HEAD: usize = 16;
-/// Where the length of the message ends.
+/// The bytes of the message's length.
 const LENGTH: usize = 4;
 /// The size of the file, in bytes.
 const SIZE: u64 = (SLOTS * SLOT) as u64;
@@ -75,11 +76,11 @@ pub(crate) struct Backlog {
     next: usize,
 }
 
-/// A release out of the file.
+/// A release from the file.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unheard {
+pub(crate) struct WrittenRelease {
     pub(crate) scope: Scope,
-    /// How many messages were sent before.
+    /// How many messages the client had sent before it.
     pub(crate) after: u64,
 }
 
@@ -93,12 +94,13 @@ fn start_of(slot: usize) -> u64 {
 }
 
 impl Unsent {
-    /// Of the file that came with the welcome.
+    /// For the file that came with the welcome.
     pub(crate) fn new(file: OwnedFd) -> Unsent {
         Unsent { file: file.into(), next: 0 }
     }
 
-    /// Writes a release, before which so many messages were sent. Whether there was room for it.
+    /// Writes a release, before which `sent` messages were sent. Answers whether there was room for
+    /// it.
     pub(crate) fn write(&mut self, release: &[u8], sent: u64) -> bool {
         may_write() && self.try_write(release, sent).unwrap_or(false)
     }
@@ -129,7 +131,7 @@ impl Backlog {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let name = "forebear-timers";
         let file = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-            // The kernel is older than this flag.
+            // Kernels before 6.3 do not know this flag.
             Err(Errno::INVAL) => memfd_create(name, flags)?,
             file => file?,
         };
@@ -139,8 +141,8 @@ impl Backlog {
         Ok((Backlog { file: file.into(), next: 0 }, copy))
     }
 
-    /// Takes the next release, if the client had sent no more than `heard` messages before it.
-    pub(crate) fn take(&mut self, heard: u64) -> Result<Option<Unheard>, Malformed> {
+    /// Takes the next release, if the client had sent no more than `received` messages before it.
+    pub(crate) fn take(&mut self, received: u64) -> Result<Option<WrittenRelease>, Malformed> {
         let start = start_of(self.next);
         let mut slot = [0; SLOT];
         // Its size is sealed: only a machine that fails cannot read it.
@@ -153,25 +155,25 @@ impl Backlog {
             return Ok(None);
         }
         let end = HEAD.checked_add(len).filter(|end| *end <= SLOT).ok_or(Malformed)?;
-        // After the length: what it was written after is there.
+        // Read after the length, which the client wrote last.
         if !read(&mut slot[LENGTH..end], start + LENGTH as u64) {
             return Ok(None);
         }
         let (head, message) = (&slot[..HEAD], &slot[HEAD..end]);
         let after = u64::from_le_bytes(head[8..].try_into().map_err(|_| Malformed)?);
-        let said = wire::heard(message)?;
-        if said.deadline.is_some() || said.signal != Signal::Default || head[LENGTH..8] != [0; 4] {
+        let request = wire::parse_request(message)?;
+        if request.deadline.is_some() || request.signal != Signal::Default || head[LENGTH..8] != [0; 4] {
             return Err(Malformed);
         }
-        if after > heard {
+        if after > received {
             return Ok(None);
         }
         if may_write() {
-            // If it fails the slot is never free again, and its client has one less.
+            // If it fails, the slot is never free again, and its client has one slot less.
             _ = self.file.write_all_at(&[0; LENGTH], start);
         }
         self.next = (self.next + 1) % SLOTS;
-        Ok(Some(Unheard { scope: said.scope, after }))
+        Ok(Some(WrittenRelease { scope: request.scope, after }))
     }
 }
 
@@ -185,11 +187,11 @@ mod tests {
     }
 
     fn release(name: &str) -> Vec<u8> {
-        wire::said(&name.into(), None, Signal::Default).ok().unwrap().bytes().to_vec()
+        wire::encode_request(&name.into(), None, Signal::Default).ok().unwrap().bytes().to_vec()
     }
 
-    fn unheard(name: &str, after: u64) -> Result<Option<Unheard>, Malformed> {
-        Ok(Some(Unheard { scope: name.into(), after }))
+    fn written(name: &str, after: u64) -> Result<Option<WrittenRelease>, Malformed> {
+        Ok(Some(WrittenRelease { scope: name.into(), after }))
     }
 
     #[test]
@@ -202,7 +204,7 @@ mod tests {
             assert!(!unsent.write(&release("one more"), 0), "the file is full");
             for number in 0..SLOTS {
                 let taken = backlog.take(SLOTS as u64);
-                assert_eq!(taken, unheard(&format!("{lap}.{number}"), number as u64));
+                assert_eq!(taken, written(&format!("{lap}.{number}"), number as u64));
             }
             assert_eq!(backlog.take(0), Ok(None));
         }
@@ -213,14 +215,14 @@ mod tests {
         let (mut backlog, mut unsent) = pair();
         assert!(unsent.write(&release("scope"), 7));
         assert_eq!(backlog.take(6), Ok(None));
-        assert_eq!(backlog.take(7), unheard("scope", 7));
+        assert_eq!(backlog.take(7), written("scope", 7));
         assert_eq!(backlog.take(u64::MAX), Ok(None));
     }
 
     #[test]
     fn what_is_no_release_is_malformed() {
-        let acquire = wire::said(&"scope".into(), Some(7), Signal::Default).ok().unwrap();
-        let signal = wire::said(&"scope".into(), None, Signal::LogOnly).ok().unwrap();
+        let acquire = wire::encode_request(&"scope".into(), Some(7), Signal::Default).ok().unwrap();
+        let signal = wire::encode_request(&"scope".into(), None, Signal::LogOnly).ok().unwrap();
         for message in [acquire.bytes(), signal.bytes(), b"x", &[0xff; 512]] {
             let (mut backlog, mut unsent) = pair();
             assert!(unsent.write(message, 0));

@@ -2,21 +2,21 @@
 //!
 //! # How it is used by threads and by forks
 //!
-//! A message is one `send`, which the kernel keeps whole. Threads send under the lock of the connection, so that it is known how many messages were sent before a
-//! release that goes into the [backlog](super::backlog). Nobody waits under that lock for room in the server's queue.
+//! A message is one `send`, which the kernel does not split. Threads send under the connection's lock, so that a release in the
+//! [backlog](super::backlog) has the exact count of messages sent before it. No thread waits for room in the server's queue while it holds that lock.
 //!
 //! A forked child has a copy of its parent's connection, and must not send on it: the server would refuse the messages
 //! of a foreign process. It also has copies of the parent's locks, one of which a thread that the child does not have
-//! may have held. So there is a list with one *seat* for each process. A seat has the id of the process that made it,
-//! and only the last seat with that id is used. A child finds none, and appends its own; it takes no lock of its
-//! parent's. (A grandchild whose id is that of an ancestor finds that ancestor's seat. Its message there is refused,
-//! and then it connects anew.)
+//! may have held. So there is a list with one [`ProcessLink`] for each process. A link has the id of the process
+//! that made it, and a process uses only the link with its own id. A child finds none, and appends one; it takes no
+//! lock of its parent's. (A grandchild whose id is that of an ancestor finds that ancestor's link. The server
+//! refuses its message, and then the grandchild connects anew.)
 //!
 //! # Why an acquire is not acknowledged
 //!
-//! What `send` has taken lies in the server's queue in the kernel: it is lost only with the server, and then there is nobody to kill anyone. When
-//! the server reads it makes no difference, since the message says *when* the timer expires, not how long it runs. An answer would make every
-//! acquire wait until the server has had the processor. Whether the server takes the connection at all is answered, once, when it is made.
+//! A message that `send` has accepted lies in the server's queue in the kernel. It is lost only with the server, and then no process is killed.
+//! It does not matter when the server reads it, since the message says *when* the timer expires, not how long it runs. An acknowledgement would
+//! make every acquire wait until the server has run. The server acknowledges the connection once, when it is made.
 
 use std::env;
 use std::io;
@@ -48,14 +48,14 @@ use crate::expiry::{Scope, Signal, TimerClient, TimerError, configure};
 /// Where a worker finds its server: a path in this variable of its environment.
 pub const ENVIRONMENT: &str = "FOREBEAR_TIMERS";
 
-/// As long as the system waits for anything.
+/// The longest wait in one system call.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// By default.
+/// The default time-out.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The client of a [`LocalTimerServer`](super::LocalTimerServer), in a worker process. Its timers belong to the process.
 ///
-/// One for all threads is enough. `acquire` and `release` cost one system call beside that which asks for the process's number.
+/// One client serves all threads of a process. `acquire` and `release` cost two system calls: `getpid` and `send`.
 ///
 /// The server's queue is full when some 270 messages are unread. Then an `acquire` waits for room, and returns an error
 /// after the client's time-out. A `release` does not wait: the client writes it into a file in memory that the server
@@ -79,31 +79,31 @@ pub struct LocalTimerClient {
     path: PathBuf,
     patience: Duration,
     anchor: Anchor,
-    first: Seat,
+    first: ProcessLink,
 }
 
-/// What one process has of a client.
+/// A client's connection in one process: in the process that made the client, or in a forked child.
 #[derive(Debug)]
-struct Seat {
+struct ProcessLink {
     pid: u32,
-    line: Mutex<Option<Line>>,
-    /// That of a child, in the child.
-    next: OnceLock<Box<Seat>>,
+    link: Mutex<Option<Link>>,
+    /// The next one in the list: a forked child appends its own.
+    next: OnceLock<Box<ProcessLink>>,
 }
 
-/// A connection that the server has taken.
+/// A connection that the server has welcomed.
 #[derive(Debug)]
-struct Line {
+struct Link {
     socket: Arc<OwnedFd>,
-    /// How many messages it has taken.
+    /// How many messages were sent on it.
     sent: u64,
     /// For releases that cannot be sent. `None`: the server gave no file.
     unsent: Option<Unsent>,
 }
 
-/// What has become of a message.
+/// The result of an attempt to send.
 enum SendResult {
-    /// The server will hear it.
+    /// The server will receive it.
     Yes,
     /// There is no room for it on this connection.
     Full(Arc<OwnedFd>),
@@ -116,8 +116,8 @@ impl LocalTimerClient {
     ///
     /// # Errors
     ///
-    /// [`TimerError::ServerGone`] if there is none; a [`Refusal`](super::Refusal) in [`TimerError::Other`] if it does not want us;
-    /// [`TimerError::Io`] if it does not answer within ten seconds, or the system fails.
+    /// [`TimerError::ServerGone`] if there is none; a [`Refusal`](super::Refusal) in [`TimerError::Other`] if it refuses this
+    /// client; [`TimerError::Io`] if it does not answer within ten seconds, or the system fails.
     ///
     /// ```
     /// use forebear::timer::TimerError;
@@ -161,9 +161,9 @@ impl LocalTimerClient {
     }
 
     fn patient(path: PathBuf, patience: Duration) -> Result<LocalTimerClient, TimerError> {
-        let client = LocalTimerClient { path, patience, anchor: Anchor::new(), first: Seat::new() };
-        let line = client.dial()?;
-        *client.first.lock() = Some(line);
+        let client = LocalTimerClient { path, patience, anchor: Anchor::new(), first: ProcessLink::new() };
+        let link = client.connect_new()?;
+        *client.first.lock() = Some(link);
         Ok(client)
     }
 
@@ -172,45 +172,51 @@ impl LocalTimerClient {
         &self.path
     }
 
-    /// This process's.
-    fn seat(&self) -> &Seat {
+    /// The connection of this process.
+    fn own_link(&self) -> &ProcessLink {
         let pid = process::id();
-        let mut seat = &self.first;
-        while let Some(next) = seat.next.get() {
-            seat = next;
+        let mut own = &self.first;
+        while let Some(next) = own.next.get() {
+            own = next;
         }
-        while seat.pid != pid {
-            seat = seat.next.get_or_init(|| Box::new(Seat::new()));
+        while own.pid != pid {
+            own = own.next.get_or_init(|| Box::new(ProcessLink::new()));
         }
-        seat
+        own
     }
 
-    /// Says it on the seat's connection, or on a new one if it has none, without waiting for room.
-    fn try_say(&self, seat: &Seat, message: &Message, releases: bool) -> Result<SendResult, TimerError> {
-        let mut line = seat.lock();
-        let line = match &mut *line {
-            Some(line) => line,
-            none => none.insert(self.dial()?),
+    /// Sends the message on the process's connection, or on a new one if it has none, without
+    /// waiting for room.
+    fn try_send(
+        &self,
+        own: &ProcessLink,
+        message: &Message,
+        releases: bool,
+    ) -> Result<SendResult, TimerError> {
+        let mut link = own.lock();
+        let link = match &mut *link {
+            Some(link) => link,
+            none => none.insert(self.connect_new()?),
         };
         let mut unsent = releases;
         loop {
-            match send(&line.socket, message.bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            match send(&link.socket, message.bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(_) => {
-                    line.sent += 1;
+                    link.sent += 1;
                     return Ok(SendResult::Yes);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if std::mem::take(&mut unsent) => {
-                    let written = line.unsent.as_mut();
-                    if !written.is_some_and(|unsent| unsent.write(message.bytes(), line.sent)) {
-                        return Ok(SendResult::Full(line.socket.clone()));
+                    let written = link.unsent.as_mut();
+                    if !written.is_some_and(|unsent| unsent.write(message.bytes(), link.sent)) {
+                        return Ok(SendResult::Full(link.socket.clone()));
                     }
                     // R1 of the backlog: once more, now that it is written.
                 }
                 Err(Errno::AGAIN) if releases => return Ok(SendResult::Yes),
-                Err(Errno::AGAIN) => return Ok(SendResult::Full(line.socket.clone())),
+                Err(Errno::AGAIN) => return Ok(SendResult::Full(link.socket.clone())),
                 Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
-                    return Ok(SendResult::Closed(line.socket.clone()));
+                    return Ok(SendResult::Closed(link.socket.clone()));
                 }
                 Err(error) => return Err(failed(error)),
             }
@@ -218,25 +224,25 @@ impl LocalTimerClient {
     }
 
     /// Connects, and waits for the welcome.
-    fn dial(&self) -> Result<Line, TimerError> {
+    fn connect_new(&self) -> Result<Link, TimerError> {
         let until = deadline_after(time::now(), self.patience);
         let socket = seqpacket(SocketFlags::CLOEXEC)?;
-        // The time-out of sending is that of connecting too, and is what `connect` waits if many stand before the door.
+        // The send time-out also bounds `connect`, which waits while the server's accept queue is full.
         let patience = self.patience.clamp(Duration::from_micros(1), DAY);
         set_socket_timeout(&socket, Timeout::Send, Some(patience)).map_err(io::Error::from)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(patience)).map_err(io::Error::from)?;
         let address = SocketAddrUnix::new(&self.path).map_err(io::Error::from)?;
-        patiently(until, || connect(&socket, &address)).map_err(failed)?;
-        match self.listen(&socket, until, RecvFlags::empty())? {
+        retry_interrupted(until, || connect(&socket, &address)).map_err(failed)?;
+        match self.read_answer(&socket, until, RecvFlags::empty())? {
             (Answer::Welcome, file) => {
-                Ok(Line { socket: Arc::new(socket), sent: 0, unsent: file.map(Unsent::new) })
+                Ok(Link { socket: Arc::new(socket), sent: 0, unsent: file.map(Unsent::new) })
             }
             (Answer::Refused(why), _) => Err(TimerError::other(why)),
         }
     }
 
-    /// What the server has to say, and the file that comes with it.
-    fn listen(
+    /// Receives the server's answer, and the file that comes with it.
+    fn read_answer(
         &self,
         socket: &OwnedFd,
         until: Option<Instant>,
@@ -246,9 +252,10 @@ impl LocalTimerClient {
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut room);
         let flags = flags | RecvFlags::CMSG_CLOEXEC;
-        let heard =
-            patiently(until, || recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags));
-        let len = heard.map_err(failed)?.bytes;
+        let read = retry_interrupted(until, || {
+            recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)
+        });
+        let len = read.map_err(failed)?.bytes;
         if len == 0 {
             return Err(TimerError::ServerGone);
         }
@@ -257,19 +264,24 @@ impl LocalTimerClient {
             _ => None,
         });
         let strange = |_| io::Error::new(io::ErrorKind::InvalidData, "this is no timer server");
-        Ok((wire::answered(&bytes[..len]).map_err(strange)?, file))
+        Ok((wire::parse_answer(&bytes[..len]).map_err(strange)?, file))
     }
 
-    fn say(&self, scope: &Scope, deadline: Option<Instant>, signal: Signal) -> Result<(), TimerError> {
+    fn send_request(
+        &self,
+        scope: &Scope,
+        deadline: Option<Instant>,
+        signal: Signal,
+    ) -> Result<(), TimerError> {
         let deadline_nanos = deadline.map(|at| self.anchor.nanos(at));
-        let message = wire::said(scope, deadline_nanos, signal)
+        let message = wire::encode_request(scope, deadline_nanos, signal)
             .map_err(|size| TimerError::too_large(size, MAX_MESSAGE))?;
-        let seat = self.seat();
+        let own = self.own_link();
         let releases = deadline.is_none();
         let mut again = releases;
         let mut until = None;
         loop {
-            let socket = match self.try_say(seat, &message, releases)? {
+            let socket = match self.try_send(own, &message, releases)? {
                 SendResult::Yes => return Ok(()),
                 SendResult::Full(socket) => {
                     let until = *until.get_or_insert_with(|| deadline_after(time::now(), self.patience));
@@ -278,20 +290,20 @@ impl LocalTimerClient {
                 }
                 SendResult::Closed(socket) => socket,
             };
-            let error = self.hung_up(seat, &socket);
-            // A release means the same however often it is said, and a server that closed the line may have kept the timer.
+            let error = self.lost_link(own, &socket);
+            // A release may be repeated, and a server that has closed the connection may have kept the timer.
             if !std::mem::take(&mut again) {
                 return Err(error);
             }
         }
     }
 
-    /// The server has closed the line: it is given up, and why is what the server's last words say.
-    fn hung_up(&self, seat: &Seat, socket: &Arc<OwnedFd>) -> TimerError {
-        seat.lock().take_if(|line| Arc::ptr_eq(&line.socket, socket));
-        // The first reading may tell only that what we had sent was not read.
+    /// The server has closed the connection. Drops the link, and answers the server's reason.
+    fn lost_link(&self, own: &ProcessLink, socket: &Arc<OwnedFd>) -> TimerError {
+        own.lock().take_if(|link| Arc::ptr_eq(&link.socket, socket));
+        // The first read may only report that the server did not read what this process sent.
         for _ in 0..2 {
-            if let Ok((Answer::Refused(why), _)) = self.listen(socket, None, RecvFlags::DONTWAIT) {
+            if let Ok((Answer::Refused(why), _)) = self.read_answer(socket, None, RecvFlags::DONTWAIT) {
                 return TimerError::other(why);
             }
         }
@@ -299,27 +311,27 @@ impl LocalTimerClient {
     }
 }
 
-impl Seat {
-    fn new() -> Seat {
-        Seat { pid: process::id(), line: Mutex::new(None), next: OnceLock::new() }
+impl ProcessLink {
+    fn new() -> ProcessLink {
+        ProcessLink { pid: process::id(), link: Mutex::new(None), next: OnceLock::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Line>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Link>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Does it again if a signal came between, until then.
-fn patiently<T>(until: Option<Instant>, mut f: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+/// Repeats a call that a signal interrupts, until `until`.
+fn retry_interrupted<T>(until: Option<Instant>, mut f: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match f() {
             Err(Errno::INTR) if until.is_none_or(|until| time::now() < until) => {}
-            done => return done,
+            result => return result,
         }
     }
 }
 
-/// Waits until the server has read so much that more can be sent; no longer than until then (`AGAIN`).
+/// Waits until there is room in the server's queue, at most until `until` (then `AGAIN`).
 fn wait_for_room(socket: &OwnedFd, until: Option<Instant>) -> Result<(), Errno> {
     loop {
         let left = until.map_or(DAY, |until| until.saturating_duration_since(time::now()).min(DAY));
@@ -327,7 +339,7 @@ fn wait_for_room(socket: &OwnedFd, until: Option<Instant>) -> Result<(), Errno> 
         match poll(slice::from_mut(&mut PollFd::new(socket, PollFlags::OUT)), Some(&timeout)) {
             Ok(0) if left.is_zero() => return Err(Errno::AGAIN),
             Ok(0) | Err(Errno::INTR) => {}
-            done => return done.map(drop),
+            result => return result.map(drop),
         }
     }
 }
@@ -346,19 +358,19 @@ fn failed(error: Errno) -> TimerError {
 
 impl TimerClient for LocalTimerClient {
     fn acquire(&self, scope: &Scope, deadline: Instant) -> Result<(), TimerError> {
-        self.say(scope, Some(deadline), Signal::Default)
+        self.send_request(scope, Some(deadline), Signal::Default)
     }
 
     fn release(&self, scope: &Scope) -> Result<(), TimerError> {
-        self.say(scope, None, Signal::Default)
+        self.send_request(scope, None, Signal::Default)
     }
 
     fn acquire_with(&self, scope: &Scope, deadline: Instant, signal: Signal) -> Result<(), TimerError> {
         if let Signal::Number(number) = signal {
             let number = i32::try_from(number.get()).unwrap_or(i32::MAX);
-            wire::known(number).ok_or_else(|| unnamed(number))?;
+            wire::named_signal(number).ok_or_else(|| unnamed(number))?;
         }
-        self.say(scope, Some(deadline), signal)
+        self.send_request(scope, Some(deadline), signal)
     }
 }
 

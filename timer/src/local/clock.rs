@@ -1,22 +1,21 @@
-//! Instants as other processes of this machine read them: nanoseconds of `CLOCK_MONOTONIC`, which no change of the date moves and
-//! which is the same for all.
+//! Instants that all processes of this machine agree on: nanoseconds of `CLOCK_MONOTONIC`, which no change of the date moves.
 //!
-//! An `Instant` is a reading of that clock too, but does not say which. So both are read once, and from then on it is sums. Between two
-//! readings time passes; therefore the clock is read before *and* after, and what is rounded is rounded so that nothing gets earlier:
-//! no timer expires before its time.
+//! An `Instant` is a reading of that clock too, but does not expose its value. So an anchor reads both once, and converts by
+//! differences from then on. Time passes between two readings, so the clock is read before *and* after the `Instant`. Conversions use
+//! the reading that makes the result later: no timer expires before its time.
 
 use std::time::{Duration, Instant};
 
 use forebear_context::shim::time;
 use rustix::time::{ClockId, clock_gettime};
 
-/// See the module head.
+/// One moment on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anchor {
     instant: Instant,
     /// The clock, read just before `instant`.
     before: u64,
-    /// And just after.
+    /// The clock, read just after `instant`.
     after: u64,
 }
 
@@ -34,7 +33,7 @@ impl Anchor {
         })
     }
 
-    /// What the clock shows at `at`, or a few nanoseconds later. What is before the clock began is its beginning.
+    /// The clock's value at `at`, or a few nanoseconds later. Zero for instants before the clock began.
     pub(crate) fn nanos(&self, at: Instant) -> u64 {
         let nanos = |distance: Duration| u64::try_from(distance.as_nanos()).unwrap_or(u64::MAX);
         match at.checked_duration_since(self.instant) {
@@ -43,7 +42,8 @@ impl Anchor {
         }
     }
 
-    /// When the clock shows `nanos`, or a few nanoseconds later. `None` if no `Instant` reaches as far.
+    /// The instant at which the clock shows `nanos`, or a few nanoseconds later. `None` if `Instant`
+    /// cannot represent it.
     pub(crate) fn instant(&self, nanos: u64) -> Option<Instant> {
         match nanos.checked_sub(self.before) {
             Some(later) => self.instant.checked_add(Duration::from_nanos(later)),
@@ -54,10 +54,10 @@ impl Anchor {
     }
 }
 
-/// What the clock shows.
+/// The clock's value.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    // It began when the machine did.
+    // The clock starts at zero when the machine boots.
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 

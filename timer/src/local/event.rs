@@ -1,4 +1,4 @@
-//! What a server tells about the processes at its socket. What happens to timers is in [`TimerEvent`](crate::expiry::TimerEvent).
+//! What a server reports about the processes at its socket. [`TimerEvent`](crate::expiry::TimerEvent) reports about timers.
 
 use std::time::Duration;
 use std::{fmt, io};
@@ -22,7 +22,7 @@ use super::{LocalWorker, Refusal};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LocalEvent<'a> {
-    /// A process has said its first word.
+    /// A process has sent its first message.
     #[non_exhaustive]
     Joined {
         /// Who.
@@ -43,9 +43,9 @@ pub enum LocalEvent<'a> {
         /// How long after the last signal that was to end it; `None` if none was sent.
         after: Option<Duration>,
     },
-    /// A process was sent a signal that was to end it, and lives longer than the server's patience. Reported once for
-    /// each signal. After SIGKILL this means that the kernel cannot end it: it waits in the kernel for a device or a
-    /// file system. The server does not wait for it. If it ends after all, there is an event for that, too.
+    /// A process was sent a signal that was to end it, and has lived longer than the server's patience. Reported once
+    /// for each signal. After SIGKILL this means that the process waits in the kernel for a device or a file system,
+    /// so the kernel cannot end it. The server does not wait for the process. If it ends later, that is an event too.
     #[non_exhaustive]
     Survives {
         /// Who.
@@ -58,19 +58,20 @@ pub enum LocalEvent<'a> {
     /// A connection was refused or closed.
     #[non_exhaustive]
     Refused {
-        /// The number of who had connected, if it can be seen from here.
+        /// The id of the process that connected, if it is visible from this pid namespace.
         pid: Option<u32>,
         /// Why.
         why: Refusal,
         /// How many refusals before this one were not reported, since there were too many in a second.
         suppressed: u64,
     },
-    /// No connection can be taken for now: descriptors or memory have run out. Those there are continue.
+    /// The server cannot accept connections for now: descriptors or memory have run out. Existing
+    /// connections continue.
     #[non_exhaustive]
     Full {
         /// What the system says.
         error: &'a io::Error,
-        /// When it is tried again.
+        /// How long until the server tries again.
         again_in: Duration,
     },
 }

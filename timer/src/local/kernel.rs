@@ -1,8 +1,8 @@
-//! The two questions to the kernel that no safe crate asks: which process has connected, and which has sent a message.
+//! Two system calls that no safe crate offers in a usable form: which process has connected, and which has sent a
+//! message.
 //!
-//! A number of 0 is how the kernel names a process that cannot be seen from here (it lives in another pid namespace). rustix holds
-//! such numbers in a type that cannot be 0, so its readings of them would be undefined exactly where the peer is strange. Here they are
-//! plain integers, and 0 becomes `None`.
+//! The kernel reports the process id 0 for a process of another pid namespace. rustix stores process ids in a type that cannot be 0, so
+//! reading such an id through it would be undefined behaviour. Here ids are plain integers, and 0 becomes `None`.
 //!
 //! # Invariants
 //!
@@ -18,10 +18,10 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The process at the other end, as the kernel names it.
+/// The process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sender {
-    /// `None` if it cannot be seen from here.
+    /// `None` if it is not visible from this pid namespace.
     pub(crate) pid: Option<i32>,
     pub(crate) uid: u32,
 }
@@ -32,14 +32,16 @@ impl From<libc::ucred> for Sender {
     }
 }
 
-/// A message as it came.
+/// A received message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
-    /// How much of the buffer it fills.
+    /// How many bytes of the buffer it fills.
     pub(crate) len: usize,
-    /// It was longer than the buffer, or had something with it that was not asked for (which the kernel then keeps).
+    /// The message was longer than the buffer, or came with control data other than credentials. The kernel has
+    /// discarded the rest.
     pub(crate) cut: bool,
-    /// Who sent it: asked for by `SO_PASSCRED`. `None` at the end of the connection, where there is no message.
+    /// The sender, which `SO_PASSCRED` makes the kernel report. `None` at the end of the connection, where
+    /// there is no message.
     pub(crate) sender: Option<Sender>,
 }
 
@@ -54,9 +56,9 @@ pub(crate) fn connected(socket: BorrowedFd<'_>) -> io::Result<Sender> {
     if done == 0 { Ok(credentials.into()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Takes one message, without waiting.
+/// Receives one message, without waiting.
 pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Received> {
-    // Room for credentials and nothing more: descriptors that come along are kept, and dropped, by the kernel.
+    // Room for credentials and nothing more: the kernel drops descriptors that come along.
     #[repr(C)]
     union Control {
         _align: libc::cmsghdr,

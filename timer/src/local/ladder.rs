@@ -1,9 +1,9 @@
-//! A reaper that begins mildly.
+//! A reaper that escalates: it asks, then warns, then kills.
 //!
-//! A ladder is a list of steps, each with the time that passes between the one before (or the expiry) and it. The server calls the
-//! reaper once for each step and counts the calls, so the count is the step, and the ladder itself remembers nothing. If the time before
-//! the first step is not zero, the first call does nothing but say when to call again. Between two steps a
-//! worker saves itself by releasing its timer.
+//! A ladder is a list of steps, each with the time between the step before it (or the expiry) and itself. The server calls the reaper
+//! once for each step and counts the calls. So the count is the index of the step, and the ladder itself has no state. If the time
+//! before the first step is not zero, the first call only answers when to call again. Between two steps a worker saves itself by
+//! releasing its timer.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,12 +38,13 @@ enum Step {
 }
 
 impl Ladder {
-    /// A ladder without steps. Whatever its last step is, [`kill_after`](Self::kill_after) should be it; a ladder without any kills at once.
+    /// A ladder without steps. The last step should be [`kill_after`](Self::kill_after). A ladder without any step kills at once.
     pub fn new() -> Ladder {
         Ladder { steps: Vec::new() }
     }
 
-    /// Calls `ask`, this long after the step before, to have the worker give up by itself: a message to it, an aborted request.
+    /// Calls `ask`, this long after the step before, to make the worker give up by itself: for example by a message, or by
+    /// aborting a request.
     ///
     /// It is called on the server's thread, so it must not wait. If it panics, the next step follows all the same.
     pub fn cancel_after(
@@ -106,7 +107,7 @@ impl Reaper<LocalWorker> for Ladder {
                 Err(error) => Reap::Retry(error),
             },
             (Some((_, Step::Signal(signal))), None) => reapers::end(overdue.worker, *signal),
-            // A last step that has failed, again.
+            // The last step has failed: try it again.
             (None, _) => match self.steps.last() {
                 Some((_, Step::Signal(signal))) => reapers::end(overdue.worker, *signal),
                 _ => reapers::end(overdue.worker, KILL),

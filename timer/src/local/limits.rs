@@ -1,4 +1,5 @@
-//! How much of everything a server takes, so that no client can make it grow.
+//! How many connections, processes and timers a server accepts, so that no client can exhaust its
+//! memory.
 
 /// The bounds of a [`LocalTimerServer`](super::LocalTimerServer), of each process and in sum. The server refuses a process that exceeds them,
 /// and calls the hooks.

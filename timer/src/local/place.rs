@@ -1,29 +1,30 @@
-//! Where the socket lies, and that nobody else can put one there or come to it.
+//! The socket's path: only one server has it at a time, and only the same user can connect.
 //!
 //! # Vocabulary
 //!
-//! * **path**: the socket is a file, since the right to connect can then be taken away by the rights of a directory. The abstract names
-//!   that Linux has as well are open to every user of the machine.
-//! * **own directory**: made by the server, with a name nobody can foresee, open to its user alone (mode 0700), removed at its end.
-//!   `mkdir` fails if there is anything of that name, links included.
-//! * **given path**: what the user has chosen, so that a server which comes after can be found at the same place. The socket is for the user alone
-//!   (mode 0600); that nobody may rename things in its directory is up to the user.
+//! * **path**: the socket is a file, so the permissions of its directory bound who can connect. Linux's abstract socket names would be
+//!   open to every user of the machine.
+//! * **own directory**: made by the server, with an unpredictable name, for its user alone (mode 0700), and removed when the server
+//!   ends. `mkdir` fails if any file has that name, links included.
+//! * **given path**: the user has chosen it, so that clients find the next server at the same path. The socket is for the user alone (mode 0600).
+//!   The user must choose a directory in which no other user can rename files.
 //!
 //! * **lock file**: a file beside a given path, `PATH.lock`, on which a server holds an exclusive `flock` for as long as it has the path.
 //!
-//! A socket appears at its path whole: it is bound under another name beside it, given its rights, made to listen, and
-//! renamed. So nobody can connect before it has its rights or be refused before it listens, and what a killed server has left
-//! is replaced.
+//! A socket appears at its path complete: the server binds it under another name in the same directory, sets its permissions,
+//! listens, and renames it. So no client can connect before the permissions are set, or be refused before the server listens.
+//! The rename also replaces the socket of a killed server.
 //!
 //! # Why two servers never have one path
 //!
 //! A rename of a socket to a path replaces whatever is there. So two servers that both find the path free would both
-//! succeed, and the first would get no client. Therefore a server takes the lock file first, and keeps it until it has
-//! removed its socket. The kernel releases the lock when the server's process ends, in whatever way. A server removes its
-//! lock file while it holds the lock. So a lock counts only if its file still has that name when the lock has been taken.
-//! Else the server tries again with the new file.
+//! succeed, and the first would get no client. Therefore a server locks the lock file first, and holds the lock until it
+//! has removed its socket. The kernel releases the lock when the server's process ends, in whatever way. A server removes
+//! its lock file while it holds the lock. So a lock counts only if its file still has that name when the lock has been
+//! taken. Else the server tries again with the new file.
 //!
-//! A server from before lock files may be at the path, so a server still tries to connect there before it replaces the socket.
+//! A server of an older version has no lock file, so a server still tries to connect to the path before it replaces the
+//! socket.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -39,7 +40,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt,
 };
 
-/// How many may stand before the door. Those beyond wait in `connect`, for as long as their client lets them.
+/// The length of the accept queue. Further clients wait in `connect`, for at most their time-out.
 const BACKLOG: i32 = 128;
 
 /// A socket in the file system. Dropping removes it, if it is still there.
@@ -48,7 +49,7 @@ pub(crate) struct Place {
     path: PathBuf,
     /// Device and inode of the socket.
     file: (u64, u64),
-    /// A directory of our own.
+    /// The server's own directory.
     directory: Option<PathBuf>,
     /// Held for a given path.
     lock: Option<LockFile>,
@@ -83,7 +84,7 @@ impl LockFile {
                 Err(error) => return Err(error.into()),
             }
             let locked = file.metadata()?;
-            // Its last owner may have removed it between the two calls.
+            // Its last owner may have removed it between the open and the lock.
             if identity(&path).is_ok_and(|found| found == (locked.dev(), locked.ino())) {
                 return Ok(LockFile { path, file });
             }
@@ -94,7 +95,8 @@ impl LockFile {
 impl Drop for LockFile {
     fn drop(&mut self) {
         _ = fs::remove_file(&self.path);
-        // A process that was forked meanwhile has copies of the descriptor, which alone would keep the lock.
+        // A process that was forked meanwhile has a copy of the descriptor, which would keep the lock. So it
+        // is unlocked, not only closed.
         _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -124,7 +126,7 @@ impl Place {
         let lock = LockFile::take(&std::path::absolute(path)?)?;
         let probe = seqpacket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         match connect(&probe, &address) {
-            // `AGAIN`: somebody listens, and many stand before the door.
+            // `AGAIN`: a server listens, and its accept queue is full.
             Ok(()) | Err(Errno::AGAIN) => return Err(io::ErrorKind::AddrInUse.into()),
             Err(_) => {}
         }
@@ -139,7 +141,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A server that has come to the same path since has put its own file there.
+        // The path may have another server's socket by now.
         if identity(&self.path).is_ok_and(|found| found == self.file) {
             _ = fs::remove_file(&self.path);
         }
@@ -151,21 +153,22 @@ impl Drop for Place {
     }
 }
 
-/// A socket of the kind that is spoken here: connected, with message borders.
+/// A socket of the protocol's type: connected, with message boundaries.
 pub(crate) fn seqpacket(flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
 fn listen_at(path: &Path) -> io::Result<(PathBuf, (u64, u64), OwnedFd)> {
     let path = std::path::absolute(path)?;
-    // That the name is not too long is found out before anything is made.
+    // A path that is too long is refused before any file is created.
     SocketAddrUnix::new(&path)?;
     let beside = path.with_file_name(format!(".{:x}", random() & 0xffff_ffff));
     let socket = seqpacket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     bind(&socket, &SocketAddrUnix::new(&beside)?)?;
     let made = (|| {
         fs::set_permissions(&beside, Permissions::from_mode(0o600))?;
-        // Taken over by every connection, so that the first message says who sent it.
+        // Accepted connections inherit it, so the first message already has its sender's
+        // credentials.
         sockopt::set_socket_passcred(&socket, true)?;
         listen(&socket, BACKLOG)?;
         let file = identity(&beside)?;
@@ -185,7 +188,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
-/// A number that others cannot foresee: the keys of std's maps are drawn from the system.
+/// An unpredictable number: the keys of std's hash maps come from the system's random numbers.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

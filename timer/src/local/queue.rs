@@ -2,24 +2,29 @@
 //!
 //! # Vocabulary
 //!
-//! * **source**: what the kernel is asked to watch (an epoll set): the door, the bell, the alarm, each connection, each process.
-//!   Each has a number of its own that is never used again, so what the kernel has told of a source that is gone meets nobody.
-//! * **connection**: one of a client. It is *new* until a message has come, then its process is *proven*.
-//! * **watched**: a process that is proven: its pidfd is a source, and says when it has ended.
+//! * **source**: a descriptor in the server's epoll set: the listener, the wake-up, the alarm, each connection, each process. Each has
+//!   a number that is never used again, so an event of a source that is gone finds no entry.
+//! * **connection**: one of a client. It is *new* until its first message arrives; then its process is
+//!   *proven*.
+//! * **watched**: a process that is proven. Its pidfd is a source, which is readable when the
+//!   process has ended.
 //! * **ready**: requests that were read, and that the server has not taken yet.
-//! * **look**: one walk over all sources in which something is up.
-//! * **alarm**: a timerfd on the monotonic clock, set to the next instant at which something is to be done. So the wait is exact, and
-//!   nothing is done in between.
+//! * **pass**: one walk over all sources that are readable.
+//! * **alarm**: a timerfd on the monotonic clock, set to the next deadline. So the server wakes exactly then, and does not poll in
+//!   between.
 //!
 //! # Invariants
 //!
-//! * **Q1** `watched` has a process only by the proof ([`door`]), and at most one that has not ended for each number (`by_pid`).
-//! * **Q2** No read, write, accept or wait for a process blocks. Only the wait for all sources does, and the bell ends it.
-//! * **Q3** In one round at most [`PER_LOOK`](reading::PER_LOOK) messages of each connection are read. That is more
-//!   than its kernel queue holds at the system's size, so a round reads all that was sent before it.
-//! * **Q4** Connections, processes and timers are bounded by [`Limits`]; `ready` by what one look may give, since the server takes all of it
-//!   after each.
-//! * **Q5** When a process has ended, what it had said before is ready first, then that it leaves.
+//! * **Q1** A process enters `watched` only by the proof ([`admission`]). For each process id, `by_pid` names at most one process
+//!   that has not ended.
+//! * **Q2** No read, write, accept or wait for a process blocks. Only the wait for all sources does, and the wake-up ends
+//!   it.
+//! * **Q3** One pass reads at most [`PER_PASS`](reading::PER_PASS) messages of each connection. A kernel queue of
+//!   the system's default size holds fewer, so a pass reads all that was sent before it.
+//! * **Q4** Connections, processes and timers are bounded by [`Limits`]; `ready` is bounded by what one pass reads, since the server takes
+//!   all of it after each pass.
+//! * **Q5** When a process has ended, its messages enter `ready` first, then the notice that it
+//!   leaves.
 //! * **Q6** The `scopes` of a watched process are those that have timers once all ready messages are registered. An
 //!   acquire enters a scope; a release, or the server's report that it has dropped the timer, removes it. An expired
 //!   timer that is not dropped counts.
@@ -43,86 +48,87 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-mod door;
+mod admission;
 mod reading;
 
 use super::backlog::Backlog;
-use super::bell::Bell;
 use super::clock::Anchor;
 use super::place::Place;
-use super::teller::{Tell, Teller};
+use super::reporter::{EventHook, Reporter};
+use super::wakeup::WakeUp;
 use super::wire::{self, Answer};
 use super::{Limits, LocalEvent, LocalWorker, Refusal};
 use crate::expiry::{RequestQueue, Scope, Timer, TimerError, TimerRequest};
 
 /// Sources that one poll reports.
 const AT_ONCE: usize = 256;
-/// How often one look walks over what is up: once for the door, once for what has connected through it, and so on.
+/// How many steps one pass takes at most: one for the listener, one for the connections that it accepted, and so on.
 const ROUNDS: usize = 64;
 
-const DOOR: u64 = 0;
-const BELL: u64 = 1;
+const LISTENER: u64 = 0;
+const WAKEUP: u64 = 1;
 const ALARM: u64 = 2;
 
 /// The queue of a [`LocalTimerServer`](super::LocalTimerServer). See the module head.
 pub(crate) struct LocalQueue {
     sources: OwnedFd,
-    /// The sources in which something is up, in this step.
+    /// The sources that are readable in this step.
     up: Vec<u64>,
-    door: OwnedFd,
+    listener: OwnedFd,
     place: Place,
-    bell: Arc<Bell>,
+    wakeup: Arc<WakeUp>,
     alarm: OwnedFd,
-    /// What the alarm is set to.
+    /// The instant that the alarm is set to.
     set_to: Option<u64>,
     anchor: Anchor,
     limits: Limits,
     patience: Duration,
-    tell: Teller,
+    reporter: Reporter,
     /// The number of the next source.
     next: u64,
-    /// Numbers of workers.
+    /// The next serial number of a worker.
     serials: AtomicU64,
     connections: HashMap<u64, Connection>,
     watched: HashMap<u64, Watched>,
     /// Which watched process has this number now.
     by_pid: HashMap<i32, u64>,
-    /// Connections by number of process, new ones too.
+    /// How many connections each process id has, new ones included.
     counts: HashMap<i32, usize>,
     ready: VecDeque<TimerRequest<LocalWorker>>,
-    /// The processes that are to end, each with the time by which it must.
+    /// The processes that were sent a signal to end them, each with the end of the patience.
     ending: Vec<(Instant, u64)>,
-    /// Nobody is let in before this.
+    /// No connection is accepted before this.
     shut: Option<Instant>,
-    /// Which look this is.
-    look: u64,
+    /// The number of this pass.
+    pass: u64,
 }
 
 struct Connection {
     socket: OwnedFd,
     pid: i32,
-    /// P's holder, as of step 2.
+    /// The process with the pidfd of step 2 of the proof.
     worker: LocalWorker,
-    /// The watched process, from the proof on.
+    /// The number of its watched process, from the proof on.
     proven: Option<u64>,
     read: Read,
-    /// How many messages were heard.
-    heard: u64,
-    /// What its client could not send. `None`: its client has no file.
+    /// How many messages were received.
+    received: u64,
+    /// The releases that its client could not send. `None`: its client has no file.
     backlog: Option<Backlog>,
 }
 
-/// What was read of a connection in one look.
+/// What was read of a connection in one pass.
 #[derive(Clone, Copy, Default)]
 struct Read {
-    look: u64,
+    pass: u64,
     messages: usize,
-    /// Releases out of its file.
-    unheard: usize,
+    /// Releases from its file.
+    released: usize,
 }
 
 impl Drop for Connection {
-    /// Not left to the end of the descriptor: while a child of ours has a copy the client would not be told, and speak to nobody.
+    /// Shuts the connection down. Closing the descriptor is not enough: while a forked child of this process has a copy, the
+    /// client would not notice.
     fn drop(&mut self) {
         _ = shutdown(&self.socket, Shutdown::Both);
     }
@@ -131,46 +137,46 @@ impl Drop for Connection {
 struct Watched {
     worker: LocalWorker,
     connections: usize,
-    /// The timers that the server keeps for it, when it has taken what is ready (Q6).
+    /// The timers that the server keeps for it once it has taken all ready messages (Q6).
     scopes: HashMap<Scope, Kept>,
-    /// The signal last told to have done nothing, by when it was sent.
+    /// When the signal was sent whose failure was reported last.
     survived: Option<Instant>,
 }
 
 /// A timer that the server keeps.
 struct Kept {
     deadline: Instant,
-    /// By which message of which connection it was acquired.
+    /// The connection and the number of the message that acquired it.
     by: (u64, u64),
 }
 
 impl LocalQueue {
     pub(crate) fn new(
-        (place, door): (Place, OwnedFd),
+        (place, listener): (Place, OwnedFd),
         limits: Limits,
         patience: Duration,
         name: String,
-        hooks: Vec<Tell>,
+        hooks: Vec<EventHook>,
     ) -> io::Result<LocalQueue> {
         let sources = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = Arc::new(Bell::new()?);
+        let wakeup = Arc::new(WakeUp::new()?);
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let alarm = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        epoll::add(&sources, &door, EventData::new_u64(DOOR), EventFlags::IN)?;
-        epoll::add(&sources, &*bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        epoll::add(&sources, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        epoll::add(&sources, &*wakeup, EventData::new_u64(WAKEUP), EventFlags::IN)?;
         epoll::add(&sources, &alarm, EventData::new_u64(ALARM), EventFlags::IN)?;
         Ok(LocalQueue {
             sources,
             up: Vec::new(),
-            door,
+            listener,
             place,
-            bell,
+            wakeup,
             alarm,
             set_to: None,
             anchor: Anchor::new(),
             limits,
             patience,
-            tell: Teller::new(name, hooks),
+            reporter: Reporter::new(name, hooks),
             next: ALARM + 1,
             serials: AtomicU64::new(0),
             connections: HashMap::new(),
@@ -180,11 +186,12 @@ impl LocalQueue {
             ready: VecDeque::new(),
             ending: Vec::new(),
             shut: None,
-            look: 0,
+            pass: 0,
         })
     }
 
-    /// Waits until something is up or until `until`, and does what there is to do. Whether there was anything.
+    /// Waits until a source is readable or until `until`, and handles the readable sources. Answers whether
+    /// there was any.
     fn step(&mut self, until: Option<Instant>) -> io::Result<bool> {
         let now = time::now();
         self.overdue(now);
@@ -201,19 +208,19 @@ impl LocalQueue {
             Err(Errno::INTR) => return Ok(true),
             up => up?.0,
         };
-        // There may be more than can be told at once.
+        // A full array: more sources may be readable.
         let mut any = up.len() == AT_ONCE;
         self.up.clear();
         self.up.extend(up.iter().map(|event| event.data.u64()));
         for place in 0..self.up.len() {
             any |= match self.up[place] {
-                DOOR => self.accept(),
-                BELL => {
-                    self.bell.quieten();
+                LISTENER => self.accept(),
+                WAKEUP => {
+                    self.wakeup.drain();
                     true
                 }
                 ALARM => {
-                    // Read, so that it is not up any more; it was set for nobody but this wait.
+                    // Reading it resets it. It was set for this wait only.
                     self.set_to = None;
                     _ = rustix::io::read(&self.alarm, &mut [0; 8]);
                     false
@@ -222,7 +229,7 @@ impl LocalQueue {
                 number => self.ended(number),
             };
         }
-        if self.bell.take_ending() {
+        if self.wakeup.take_signalled() {
             self.see_ending();
         }
         Ok(any)
@@ -243,13 +250,14 @@ impl LocalQueue {
         Ok(())
     }
 
-    /// What is to be done by the clock.
+    /// Does what is due at `now`: accepts connections again, and reports processes that outlive the
+    /// patience.
     fn overdue(&mut self, now: Instant) {
         if self.shut.is_some_and(|until| until <= now) {
             self.shut = None;
-            let door = EventData::new_u64(DOOR);
-            if epoll::add(&self.sources, &self.door, door, EventFlags::IN).is_err() {
-                self.shut = deadline_after(now, door::PAUSE);
+            let listener = EventData::new_u64(LISTENER);
+            if epoll::add(&self.sources, &self.listener, listener, EventFlags::IN).is_err() {
+                self.shut = deadline_after(now, admission::PAUSE);
             }
         }
         let (over, rest) = self.ending.drain(..).partition(|(at, _)| *at <= now);
@@ -263,7 +271,7 @@ impl LocalQueue {
             }
             watched.survived = Some(ending.since);
             let (signal, after) = (ending.signal, now.saturating_duration_since(ending.since));
-            self.tell.tell(&LocalEvent::Survives { worker: &watched.worker, signal, after });
+            self.reporter.report(&LocalEvent::Survives { worker: &watched.worker, signal, after });
         }
     }
 
@@ -281,7 +289,7 @@ impl LocalQueue {
         self.next
     }
 
-    /// Forgets one process that lives, but has neither timers nor a connection. Whether there was one.
+    /// Forgets one live process without timers and connections. Answers whether there was one.
     fn make_room(&mut self) -> bool {
         let idle = |watched: &Watched| {
             watched.connections == 0 && watched.scopes.is_empty() && watched.worker.ending().is_none()
@@ -292,30 +300,31 @@ impl LocalQueue {
 
     fn refuse(&mut self, number: u64, why: Refusal) {
         if let Some(connection) = self.connections.get(&number) {
-            last_words(&connection.socket, why);
-            self.tell.refused(Some(connection.pid), why);
+            send_refusal(&connection.socket, why);
+            self.reporter.refused(Some(connection.pid), why);
         }
         self.close(number);
     }
 
-    /// Forgets a connection. Its process is watched on: it may have timers, come back, or be about to end.
+    /// Forgets a connection. Its process stays watched: it may have timers, connect again, or be about to
+    /// end.
     fn close(&mut self, number: u64) {
-        // What is no release of it changes nothing any more.
-        _ = self.take_unheard(number, u64::MAX);
+        // A malformed release no longer matters.
+        _ = self.take_releases(number, u64::MAX);
         let Some(number) = self.forget_connection(number) else { return };
         // A process that ends closes its connections a moment before its end is seen.
         if self.ended(number) {
             return;
         }
         if let Some(watched) = self.watched.get(&number).filter(|watched| watched.connections == 0) {
-            self.tell.tell(&LocalEvent::Closed { worker: &watched.worker });
+            self.reporter.report(&LocalEvent::Closed { worker: &watched.worker });
         }
     }
 
-    /// The watched process it was of.
+    /// Forgets a connection, and answers the number of its watched process.
     fn forget_connection(&mut self, number: u64) -> Option<u64> {
         let connection = self.connections.remove(&number)?;
-        // For the same reason as in its drop.
+        // A forked child may have a copy of the descriptor, which would keep the source.
         _ = epoll::delete(&self.sources, &connection.socket);
         if let Some(count) = self.counts.get_mut(&connection.pid) {
             *count -= 1;
@@ -337,41 +346,42 @@ impl LocalQueue {
         Some(watched)
     }
 
-    /// Takes leave of a watched process, if it has ended.
+    /// Forgets a watched process if it has ended, and queues that it leaves. Answers whether it has
+    /// ended.
     fn ended(&mut self, number: u64) -> bool {
         let worker = match self.watched.get(&number) {
             Some(watched) if watched.worker.has_ended() => watched.worker.clone(),
             _ => return false,
         };
-        // Those that have not said anything yet, too.
+        // New connections of the process, too.
         let of_it = |(key, connection): (&u64, &Connection)| {
             (connection.proven == Some(number) || connection.worker == worker).then_some(*key)
         };
         let connections: Vec<u64> = self.connections.iter().filter_map(of_it).collect();
         for connection in connections {
-            self.hear_all(connection);
+            self.read_all(connection);
             self.forget_connection(connection);
         }
         self.forget_watched(number);
         let after = worker.ending().map(|ending| time::now().saturating_duration_since(ending.since));
-        self.tell.tell(&LocalEvent::Ended { worker: &worker, after });
+        self.reporter.report(&LocalEvent::Ended { worker: &worker, after });
         self.ready.push_back(TimerRequest::leave(worker));
         true
     }
 }
 
-/// Says why, if the other side has room for it, before the connection is closed.
-fn last_words(socket: &OwnedFd, why: Refusal) {
-    let words = wire::answer(Answer::Refused(why));
+/// Sends the reason before the connection is closed, if the client's queue has room.
+fn send_refusal(socket: &OwnedFd, why: Refusal) {
+    let words = wire::encode_answer(Answer::Refused(why));
     _ = send(socket, &words, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
 impl RequestQueue<LocalWorker> for LocalQueue {
     fn get(&mut self, n: usize, timeout: Duration) -> Result<Vec<TimerRequest<LocalWorker>>, TimerError> {
         let until = deadline_after(time::now(), timeout);
-        while self.ready.len() < n && !self.bell.take_woken() {
+        while self.ready.len() < n && !self.wakeup.take_woken() {
             let over = until.is_some_and(|until| until <= time::now());
-            self.look += 1;
+            self.pass += 1;
             if !self.step(until)? && over {
                 break;
             }
@@ -381,7 +391,7 @@ impl RequestQueue<LocalWorker> for LocalQueue {
     }
 
     fn size(&mut self) -> usize {
-        self.look += 1;
+        self.pass += 1;
         let now = time::now();
         // The next `get` reports a descriptor that cannot be read.
         for _ in 0..ROUNDS {
@@ -393,7 +403,7 @@ impl RequestQueue<LocalWorker> for LocalQueue {
     }
 
     fn waker(&self) -> Option<Waker> {
-        Some(self.bell.clone().into())
+        Some(self.wakeup.clone().into())
     }
 
     fn dropped(&mut self, worker: &LocalWorker, timers: &[Timer]) {
@@ -401,7 +411,7 @@ impl RequestQueue<LocalWorker> for LocalQueue {
         let watched = number.and_then(|number| self.watched.get_mut(number));
         let Some(watched) = watched.filter(|watched| watched.worker == *worker) else { return };
         for timer in timers {
-            // A timer of this scope that was acquired since has another deadline, or is the same.
+            // A timer of this scope that was acquired since has another deadline, or is equal.
             if watched.scopes.get(&timer.scope).is_some_and(|kept| kept.deadline == timer.deadline) {
                 watched.scopes.remove(&timer.scope);
             }

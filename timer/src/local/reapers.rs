@@ -1,4 +1,4 @@
-//! The two simplest things to do to a worker: kill it, or let it be.
+//! The two simplest reapers: kill the worker, or only report the timer.
 
 use super::wire;
 use super::worker::unnamed;
@@ -37,9 +37,9 @@ impl KillProcess {
     ///
     /// # Errors
     ///
-    /// There is no signal of this number that has a name.
+    /// No named signal has this number.
     pub fn with_signal(signal: i32) -> Result<KillProcess, TimerError> {
-        wire::known(signal).map(|_| KillProcess { signal }).ok_or_else(|| unnamed(signal))
+        wire::named_signal(signal).map(|_| KillProcess { signal }).ok_or_else(|| unnamed(signal))
     }
 
     /// The number of the signal.

@@ -1,4 +1,5 @@
-//! A server for worker processes: the socket, the table and the reaper put together, and what may be set.
+//! A timer server for worker processes: the socket, the table of timers and the reaper together, and the
+//! options.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use super::place::Place;
 use super::queue::LocalQueue;
-use super::teller::Tell;
+use super::reporter::EventHook;
 use super::{ENVIRONMENT, KillProcess, Limits, LocalEvent, LocalWorker};
 use crate::expiry::{Reaper, TimerError, TimerEvent, Watchdog, WatchdogHandle, WatchdogStats};
 
@@ -16,8 +17,8 @@ type TimerHook = Box<dyn FnMut(&TimerEvent<'_, LocalWorker>) + Send>;
 
 /// A server of timers for processes of this machine and this user. See [the module](super).
 ///
-/// It listens as soon as it is bound, and serves when it is started. The server sleeps until something is said or the next
-/// deadline comes, exactly; it looks at nothing in between.
+/// It listens as soon as it is bound, and serves when it is started. The server sleeps until a message arrives or the next
+/// deadline, to the nanosecond. It does not poll.
 ///
 /// ```
 /// use forebear::timer::{TimerError, TimerGuard};
@@ -33,14 +34,14 @@ type TimerHook = Box<dyn FnMut(&TimerEvent<'_, LocalWorker>) + Send>;
 /// ```
 #[must_use = "a server does nothing until it is started"]
 pub struct LocalTimerServer<R = KillProcess> {
-    door: (Place, OwnedFd),
+    socket: (Place, OwnedFd),
     reaper: R,
     name: Option<String>,
     limits: Limits,
     patience: Duration,
     retry_after: Option<Duration>,
     timer_hooks: Vec<TimerHook>,
-    process_hooks: Vec<Tell>,
+    process_hooks: Vec<EventHook>,
 }
 
 impl LocalTimerServer {
@@ -53,9 +54,9 @@ impl LocalTimerServer {
         Ok(LocalTimerServer::at(Place::own()?))
     }
 
-    /// A server at a path, where clients find the next one too when this one has gone. What a killed server has left there is replaced.
+    /// A server at a path, where clients also find its successor. The socket of a killed server is replaced.
     ///
-    /// Beside it stands a lock file, `PATH.lock`, for as long as the server has the path. So of several servers that want one path at once, one gets it.
+    /// A lock file, `PATH.lock`, exists for as long as the server has the path. So of several servers that bind one path at once, one succeeds.
     ///
     /// Only this user can connect. Choose a directory in which no other user can rename files: not `/tmp` itself.
     ///
@@ -81,9 +82,9 @@ impl LocalTimerServer {
         Ok(LocalTimerServer::at(Place::given(path.as_ref())?))
     }
 
-    fn at(door: (Place, OwnedFd)) -> LocalTimerServer {
+    fn at(socket: (Place, OwnedFd)) -> LocalTimerServer {
         LocalTimerServer {
-            door,
+            socket,
             reaper: KillProcess::new(),
             name: None,
             limits: Limits::default(),
@@ -98,9 +99,9 @@ impl LocalTimerServer {
 impl<R: Reaper<LocalWorker>> LocalTimerServer<R> {
     /// What is done to a worker whose timer has expired. By default it is [killed](KillProcess).
     pub fn reaper<S: Reaper<LocalWorker>>(self, reaper: S) -> LocalTimerServer<S> {
-        let LocalTimerServer { door, name, limits, patience, retry_after, .. } = self;
+        let LocalTimerServer { socket, name, limits, patience, retry_after, .. } = self;
         let LocalTimerServer { timer_hooks, process_hooks, .. } = self;
-        LocalTimerServer { door, reaper, name, limits, patience, retry_after, timer_hooks, process_hooks }
+        LocalTimerServer { socket, reaper, name, limits, patience, retry_after, timer_hooks, process_hooks }
     }
 
     /// The name in messages, and of the thread. By default `timers`.
@@ -108,7 +109,7 @@ impl<R: Reaper<LocalWorker>> LocalTimerServer<R> {
         LocalTimerServer { name: Some(name.into()), ..self }
     }
 
-    /// How much of everything it takes.
+    /// How many connections, processes and timers it accepts.
     ///
     /// ```
     /// use std::time::Duration;
@@ -133,27 +134,29 @@ impl<R: Reaper<LocalWorker>> LocalTimerServer<R> {
         LocalTimerServer { limits, ..self }
     }
 
-    /// After what time a process that was sent a signal to end it, and is still there, is [told](LocalEvent::Survives). By default 5 s.
+    /// How long after a signal that was to end it a process that still lives is [reported](LocalEvent::Survives). By default 5 s.
     pub fn patience(self, patience: Duration) -> Self {
         LocalTimerServer { patience, ..self }
     }
 
-    /// The pause after which a process that could not be signalled is tried again. By default 100 ms.
+    /// The pause before the server signals a process again that it could not signal. By default 100
+    /// ms.
     pub fn retry_after(self, pause: Duration) -> Self {
         LocalTimerServer { retry_after: Some(pause), ..self }
     }
 
-    /// Has `hook` called with everything that happens to timers, on the server's thread. There may be several.
+    /// Calls `hook` for each event of a timer, on the server's thread. There may be several hooks.
     ///
-    /// Without one, all but the start, the stop and orphans is written to standard error.
+    /// Without a hook, all events but the start, the stop and orphans are written to standard
+    /// error.
     pub fn on_event(mut self, hook: impl FnMut(&TimerEvent<'_, LocalWorker>) + Send + 'static) -> Self {
         self.timer_hooks.push(Box::new(hook));
         self
     }
 
-    /// Has `hook` called with everything that happens to the processes at the socket, on the server's thread. There may be several.
+    /// Calls `hook` for each event of a process at the socket, on the server's thread. There may be several hooks.
     ///
-    /// Without one, what goes wrong is written to standard error.
+    /// Without a hook, failures are written to standard error.
     pub fn on_process(mut self, hook: impl FnMut(&LocalEvent<'_>) + Send + 'static) -> Self {
         self.process_hooks.push(Box::new(hook));
         self
@@ -161,7 +164,7 @@ impl<R: Reaper<LocalWorker>> LocalTimerServer<R> {
 
     /// Where clients find it.
     pub fn path(&self) -> &Path {
-        self.door.0.path()
+        self.socket.0.path()
     }
 
     /// Gives the server a thread of its own. The thread does not keep the process alive.
@@ -172,7 +175,8 @@ impl<R: Reaper<LocalWorker>> LocalTimerServer<R> {
     pub fn start(self) -> Result<LocalTimerHandle, TimerError> {
         let path = self.path().to_owned();
         let name = self.name.unwrap_or_else(|| "timers".into());
-        let queue = LocalQueue::new(self.door, self.limits, self.patience, name.clone(), self.process_hooks)?;
+        let queue =
+            LocalQueue::new(self.socket, self.limits, self.patience, name.clone(), self.process_hooks)?;
         let mut watchdog = Watchdog::new(queue, self.reaper).name(name);
         if let Some(pause) = self.retry_after {
             watchdog = watchdog.retry_after(pause);
@@ -187,7 +191,7 @@ impl<R: Reaper<LocalWorker>> LocalTimerServer<R> {
 impl<R: fmt::Debug> fmt::Debug for LocalTimerServer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut s = f.debug_struct("LocalTimerServer");
-        s.field("path", &self.door.0.path()).field("reaper", &self.reaper).finish_non_exhaustive()
+        s.field("path", &self.socket.0.path()).field("reaper", &self.reaper).finish_non_exhaustive()
     }
 }
 
@@ -224,22 +228,23 @@ impl LocalTimerHandle {
         &self.path
     }
 
-    /// Has a process that is to be started know where the server is: [`configure_from_env`](super::configure_from_env) finds it there.
+    /// Puts the server's path into the environment of a process that is to be started, for
+    /// [`configure_from_env`](super::configure_from_env).
     pub fn pass_to<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env(ENVIRONMENT, &self.path)
     }
 
-    /// Stops it. Its clients learn that it is gone, and no process is killed any more. It waits for a reaper or a hook
-    /// that is being called, for a minute at most.
+    /// Stops the server and closes its connections; no process is killed any more. Waits for a reaper or a hook that
+    /// is running, for a minute at most.
     ///
     /// # Errors
     ///
-    /// [`TimerError::StillRunning`] if a reaper or a hook hangs. It stops when that returns.
+    /// [`TimerError::StillRunning`] if a reaper or a hook hangs. The server stops when it returns.
     pub fn stop(&self) -> Result<(), TimerError> {
         self.watchdog.stop()
     }
 
-    /// Leaves it running without a handle, for as long as the process lasts.
+    /// Lets the server run without a handle until the process ends.
     ///
     /// ```no_run
     /// use forebear::timer::TimerError;
@@ -252,7 +257,7 @@ impl LocalTimerHandle {
         self.watchdog.detach();
     }
 
-    /// Whether it has not ended yet.
+    /// Whether the server's thread still runs.
     pub fn is_running(&self) -> bool {
         self.watchdog.is_running()
     }

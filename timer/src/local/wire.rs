@@ -1,7 +1,6 @@
-//! What is said between client and server: bytes to meaning and back, and nothing else. docs/timer-protocol.md has the layout.
+//! Encodes and parses the messages between client and server, and does nothing else. docs/timer-protocol.md has the layout.
 //!
-//! Every number is little-endian. What does not have exactly this form is [`Malformed`], never guessed at: the other side may be
-//! anybody.
+//! Every number is little-endian. Any deviation from the layout is [`Malformed`]: the peer is not trusted.
 
 use std::num::NonZeroU64;
 use std::{fmt, str};
@@ -10,46 +9,46 @@ use rustix::process::Signal as Known;
 
 use crate::expiry::{Holder, Scope, Signal};
 
-/// The longest message there is, in bytes.
+/// The longest message, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 512;
-/// What stands before the holder, if there is one, and the scope's name.
+/// The bytes before the holder, if there is one, and the scope's name.
 const HEAD: usize = 24;
 /// The size of a holder.
 const HOLDER: usize = 8;
-/// The first bytes of each message: whose it is, and which version.
+/// The first bytes of each message: the protocol and its version.
 const MAGIC: [u8; 4] = *b"fbt\x01";
 
 const TIMER: u8 = 1;
 const WELCOME: u8 = 2;
 const REFUSED: u8 = 3;
 
-/// A signal stands in the message.
+/// The message has a signal.
 const SIGNAL_GIVEN: u8 = 1;
-/// The number of a holder stands between the head and the scope's name.
+/// The message has a holder's number between the head and the scope's name.
 const HOLDER_GIVEN: u8 = 2;
 
-/// On the wire, a deadline that means: release.
+/// The deadline that means release.
 const RELEASE: i64 = -1;
 
-/// What a client says: acquire or release.
+/// A client's message: acquire or release.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct WireRequest {
     /// Nanoseconds of the monotonic clock; `None` releases.
     pub(crate) deadline: Option<u64>,
     pub(crate) signal: Signal,
     pub(crate) scope: Scope,
 }
 
-/// What is no message of this protocol.
+/// The bytes are no message of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// What a server says.
+/// A server's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The connection is taken; now the client may speak.
+    /// The connection is accepted; now the client may send.
     Welcome,
-    /// It is closed, and this is why.
+    /// The connection is closed for this reason.
     Refused(Refusal),
 }
 
@@ -70,19 +69,20 @@ pub(crate) enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The server has as many connections as it takes.
+    /// The server has its maximum of connections.
     TooManyConnections,
-    /// This process has as many connections as one process may.
+    /// This process has its maximum of connections.
     TooManyOfOne,
-    /// The server watches as many processes as it takes.
+    /// The server watches its maximum of processes.
     TooManyWorkers,
-    /// This process has as many timers as one process may. They continue; one more was not begun.
+    /// This process has its maximum of timers. They continue; the new one was not started.
     TooManyTimers,
-    /// What came was no message of this protocol, or of another version of it.
+    /// The server received a message of another protocol, or of another version of this one.
     Malformed,
     /// A message came from another process than the one that had connected.
     ForeignSender,
-    /// Who connected cannot be named, or is of another user.
+    /// The process that connected is not visible from the server's pid namespace, or belongs to
+    /// another user.
     Stranger,
 }
 
@@ -116,7 +116,7 @@ impl Refusal {
     ];
 }
 
-/// A message in the making.
+/// An encoded message.
 pub(crate) struct Message {
     bytes: [u8; MAX_MESSAGE],
     len: usize,
@@ -129,8 +129,8 @@ impl Message {
     }
 }
 
-/// What a client sends. `Err` if it does not fit: the size it would have.
-pub(crate) fn said(scope: &Scope, deadline: Option<u64>, signal: Signal) -> Result<Message, usize> {
+/// Encodes a client's message. `Err` with its size if that exceeds [`MAX_MESSAGE`].
+pub(crate) fn encode_request(scope: &Scope, deadline: Option<u64>, signal: Signal) -> Result<Message, usize> {
     let name = HEAD + if scope.holder().is_some() { HOLDER } else { 0 };
     let len = name + scope.name().len();
     if len > MAX_MESSAGE {
@@ -141,7 +141,7 @@ pub(crate) fn said(scope: &Scope, deadline: Option<u64>, signal: Signal) -> Resu
         Signal::LogOnly => (SIGNAL_GIVEN, 0),
         Signal::Number(number) => (SIGNAL_GIVEN, i32::try_from(number.get()).unwrap_or(i32::MAX)),
     };
-    // A deadline of before the machine's start is past, not a release.
+    // A deadline before the machine's start is in the past; it must not read as a release.
     let deadline = deadline.map_or(RELEASE, |at| i64::try_from(at).unwrap_or(i64::MAX));
     let mut bytes = [0; MAX_MESSAGE];
     bytes[..4].copy_from_slice(&MAGIC);
@@ -157,8 +157,8 @@ pub(crate) fn said(scope: &Scope, deadline: Option<u64>, signal: Signal) -> Resu
     Ok(Message { bytes, len })
 }
 
-/// What a client has said.
-pub(crate) fn heard(bytes: &[u8]) -> Result<Said, Malformed> {
+/// Parses a client's message.
+pub(crate) fn parse_request(bytes: &[u8]) -> Result<WireRequest, Malformed> {
     let (head, name) = bytes.split_at_checked(HEAD).ok_or(Malformed)?;
     let reserved = head[6..8].iter().chain(&head[20..HEAD]).all(|byte| *byte == 0);
     if head[..4] != MAGIC || head[4] != TIMER || head[5] & !(SIGNAL_GIVEN | HOLDER_GIVEN) != 0 || !reserved {
@@ -181,7 +181,7 @@ pub(crate) fn heard(bytes: &[u8]) -> Result<Said, Malformed> {
         0 => Signal::Default,
         _ => Signal::from(number),
     };
-    if signal.number().is_some_and(|number| known(number).is_none()) {
+    if signal.number().is_some_and(|number| named_signal(number).is_none()) {
         return Err(Malformed);
     }
     let scope = Scope::named(str::from_utf8(name).map_err(|_| Malformed)?);
@@ -189,11 +189,11 @@ pub(crate) fn heard(bytes: &[u8]) -> Result<Said, Malformed> {
         Some(number) => scope.held_by(Holder::from_number(number)),
         None => scope,
     };
-    Ok(Said { deadline: u64::try_from(deadline).ok(), signal, scope })
+    Ok(WireRequest { deadline: u64::try_from(deadline).ok(), signal, scope })
 }
 
-/// What a server sends.
-pub(crate) fn answer(answer: Answer) -> [u8; 8] {
+/// Encodes a server's message.
+pub(crate) fn encode_answer(answer: Answer) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&MAGIC);
     (bytes[4], bytes[5]) = match answer {
@@ -203,8 +203,8 @@ pub(crate) fn answer(answer: Answer) -> [u8; 8] {
     bytes
 }
 
-/// What a server has said.
-pub(crate) fn answered(bytes: &[u8]) -> Result<Answer, Malformed> {
+/// Parses a server's message.
+pub(crate) fn parse_answer(bytes: &[u8]) -> Result<Answer, Malformed> {
     let [a, b, c, d, kind, why, 0, 0] = *bytes else { return Err(Malformed) };
     match (kind, Refusal::ALL.into_iter().find(|one| *one as u8 == why)) {
         _ if [a, b, c, d] != MAGIC => Err(Malformed),
@@ -214,8 +214,8 @@ pub(crate) fn answered(bytes: &[u8]) -> Result<Answer, Malformed> {
     }
 }
 
-/// The signal of that number, if it is one of those that have names. The others belong to the C library, or to nobody.
-pub(crate) fn known(number: i32) -> Option<Known> {
+/// The signal of that number, if it has a name. The C library keeps some of the others for itself.
+pub(crate) fn named_signal(number: i32) -> Option<Known> {
     Known::from_named_raw(number)
 }
 
@@ -229,8 +229,10 @@ mod tests {
 
     fn round(scope: &str, deadline: Option<u64>, signal: Signal) {
         for scope in [Scope::named(scope), Scope::named(scope).held_by(Holder::here())] {
-            match said(&scope, deadline, signal) {
-                Ok(message) => assert_eq!(heard(message.bytes()), Ok(Said { deadline, signal, scope })),
+            match encode_request(&scope, deadline, signal) {
+                Ok(message) => {
+                    assert_eq!(parse_request(message.bytes()), Ok(WireRequest { deadline, signal, scope }))
+                }
                 Err(size) => assert!(size > MAX_MESSAGE && scope.holder().is_some()),
             }
         }
@@ -249,72 +251,73 @@ mod tests {
     fn the_example_of_the_protocol_page_is_what_is_sent() {
         let head =
             |deadline: u64| [&b"fbt\x01\x01\0\0\0"[..], &deadline.to_le_bytes(), &[0; 8], b"load"].concat();
-        let acquire = said(&"load".into(), Some(258_000_000_000), Signal::Default).ok().unwrap();
+        let acquire = encode_request(&"load".into(), Some(258_000_000_000), Signal::Default).ok().unwrap();
         assert_eq!(acquire.bytes(), head(0x3c_11ff_9400));
-        let release = said(&"load".into(), None, Signal::Default).ok().unwrap();
+        let release = encode_request(&"load".into(), None, Signal::Default).ok().unwrap();
         assert_eq!(release.bytes(), head(u64::MAX));
     }
 
     #[test]
     fn one_byte_too_many_is_told_before_it_is_sent() {
         assert_eq!(
-            said(&Scope::named("x".repeat(MAX_SCOPE + 1)), None, Signal::Default).err(),
+            encode_request(&Scope::named("x".repeat(MAX_SCOPE + 1)), None, Signal::Default).err(),
             Some(MAX_MESSAGE + 1)
         );
     }
 
     #[test]
     fn a_negative_deadline_on_the_wire_releases_and_no_acquire_has_one() {
-        let mut bytes = said(&"a".into(), Some(u64::MAX), Signal::Default).ok().unwrap();
-        assert_eq!(heard(bytes.bytes()).unwrap().deadline, Some(i64::MAX as u64));
+        let mut bytes = encode_request(&"a".into(), Some(u64::MAX), Signal::Default).ok().unwrap();
+        assert_eq!(parse_request(bytes.bytes()).unwrap().deadline, Some(i64::MAX as u64));
         bytes.bytes[8..16].copy_from_slice(&i64::MIN.to_le_bytes());
-        assert_eq!(heard(bytes.bytes()).unwrap().deadline, None);
+        assert_eq!(parse_request(bytes.bytes()).unwrap().deadline, None);
     }
 
     #[test]
     fn what_is_a_little_different_is_malformed() {
-        let message = said(&"ab".into(), Some(7), Signal::Default).ok().unwrap();
+        let message = encode_request(&"ab".into(), Some(7), Signal::Default).ok().unwrap();
         let good = message.bytes().to_vec();
         for place in [0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 20, 23, 24] {
             let mut bad = good.clone();
             bad[place] = 0xff;
-            assert_eq!(heard(&bad), Err(Malformed), "byte {place}");
+            assert_eq!(parse_request(&bad), Err(Malformed), "byte {place}");
         }
-        assert_eq!(heard(&good[..HEAD - 1]), Err(Malformed), "half a head");
-        assert_eq!(heard(&[]), Err(Malformed));
+        assert_eq!(parse_request(&good[..HEAD - 1]), Err(Malformed), "half a head");
+        assert_eq!(parse_request(&[]), Err(Malformed));
         let mut long = good.clone();
         long.resize(MAX_MESSAGE + 1, b'x');
-        assert_eq!(heard(&long), Err(Malformed));
-        let held = said(&Scope::named("").held_by(Holder::here()), Some(7), Signal::Default).ok().unwrap();
-        assert_eq!(heard(&held.bytes()[..HEAD + HOLDER - 1]), Err(Malformed), "half a holder");
+        assert_eq!(parse_request(&long), Err(Malformed));
+        let held =
+            encode_request(&Scope::named("").held_by(Holder::here()), Some(7), Signal::Default).ok().unwrap();
+        assert_eq!(parse_request(&held.bytes()[..HEAD + HOLDER - 1]), Err(Malformed), "half a holder");
         let mut nobody = held.bytes().to_vec();
         nobody[HEAD..].fill(0);
-        assert_eq!(heard(&nobody), Err(Malformed), "holder 0");
-        let strange = said(&"a".into(), Some(1), Signal::from(63)).ok().unwrap();
-        assert_eq!(heard(strange.bytes()), Err(Malformed), "a signal without a name");
+        assert_eq!(parse_request(&nobody), Err(Malformed), "holder 0");
+        let strange = encode_request(&"a".into(), Some(1), Signal::from(63)).ok().unwrap();
+        assert_eq!(parse_request(strange.bytes()), Err(Malformed), "a signal without a name");
     }
 
     #[test]
     fn answers_come_back() {
         for said in Refusal::ALL.into_iter().map(Answer::Refused).chain([Answer::Welcome]) {
-            assert_eq!(answered(&answer(said)), Ok(said));
+            assert_eq!(parse_answer(&encode_answer(said)), Ok(said));
         }
-        assert_eq!(answered(b"fbt\x01\x03\xff\0\0"), Err(Malformed));
-        assert_eq!(answered(b"fbt\x01\x02\x01\0\0"), Err(Malformed));
-        assert_eq!(answered(b"fbt\x01\x03\0\0"), Err(Malformed));
-        assert_eq!(answered(b"fbt\x02\x03\0\0\0"), Err(Malformed));
+        assert_eq!(parse_answer(b"fbt\x01\x03\xff\0\0"), Err(Malformed));
+        assert_eq!(parse_answer(b"fbt\x01\x02\x01\0\0"), Err(Malformed));
+        assert_eq!(parse_answer(b"fbt\x01\x03\0\0"), Err(Malformed));
+        assert_eq!(parse_answer(b"fbt\x02\x03\0\0\0"), Err(Malformed));
     }
 
     proptest! {
         #[test]
         fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..MAX_MESSAGE + 8)) {
-            let _ = heard(&bytes);
-            let _ = answered(&bytes);
+            let _ = parse_request(&bytes);
+            let _ = parse_answer(&bytes);
         }
 
         #[test]
         fn a_good_head_before_garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = heard(&[&MAGIC[..], &[TIMER], &bytes].concat());
+            let _ = parse_request(&[&MAGIC[..], &[TIMER], &bytes].concat());
         }
     }
 }

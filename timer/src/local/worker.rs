@@ -1,9 +1,10 @@
-//! A worker process, held so that its number cannot come to mean another: by a pidfd.
+//! A worker process, identified by a pidfd, so that a reused process id cannot refer to another
+//! process.
 //!
 //! # Invariant
 //!
-//! * **P1** The pidfd was opened by the number that the kernel has told, and names the process that had this number then. Nobody is signalled before the
-//!   queue has seen that this is who asked for the timers ([`queue`](super::queue), *The proof*).
+//! * **P1** The pidfd was opened for the process id that the kernel reported, and names the process that had this id then. No process is signalled
+//!   before the queue has proven that it sent the timers ([`queue`](super::queue), and *The proof* in `queue/admission.rs`).
 
 use std::hash::{Hash, Hasher};
 use std::io;
@@ -18,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::bell::Bell;
+use super::wakeup::WakeUp;
 use super::wire;
 use crate::expiry::TimerError;
 
@@ -50,13 +51,13 @@ use crate::expiry::TimerError;
 pub struct LocalWorker(Arc<Inner>);
 
 struct Inner {
-    /// No two workers of this process have the same.
+    /// Unique among the workers of this server process.
     serial: u64,
     pid: Pid,
     pidfd: OwnedFd,
-    /// What is to end it, and since when.
+    /// The last signal that was to end it, and when it was sent.
     ending: Mutex<Option<Ending>>,
-    bell: Arc<Bell>,
+    wakeup: Arc<WakeUp>,
 }
 
 /// A signal by which a worker is to end.
@@ -89,8 +90,12 @@ pub enum Signalled {
 }
 
 impl LocalWorker {
-    /// The process that has this number now; `None` if there is none.
-    pub(crate) fn open(pid: i32, serials: &AtomicU64, bell: &Arc<Bell>) -> io::Result<Option<LocalWorker>> {
+    /// The process that has this id now; `None` if there is none.
+    pub(crate) fn open(
+        pid: i32,
+        serials: &AtomicU64,
+        wakeup: &Arc<WakeUp>,
+    ) -> io::Result<Option<LocalWorker>> {
         let Some(pid) = Pid::from_raw(pid) else { return Ok(None) };
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
@@ -99,25 +104,25 @@ impl LocalWorker {
         };
         let serial = serials.fetch_add(1, Ordering::Relaxed);
         let ending = Mutex::new(None);
-        Ok(Some(LocalWorker(Arc::new(Inner { serial, pid, pidfd, ending, bell: bell.clone() }))))
+        Ok(Some(LocalWorker(Arc::new(Inner { serial, pid, pidfd, ending, wakeup: wakeup.clone() }))))
     }
 
-    /// The number the process has, or had while it lived. For logs: it may belong to another when this one has ended.
+    /// The process id. For logs: another process may have it when this one has ended.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.0.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// The same, as the kernel tells numbers.
+    /// The same, in the kernel's type.
     pub(crate) fn raw_pid(&self) -> i32 {
         self.0.pid.as_raw_nonzero().get()
     }
 
-    /// Whether it has ended, also if its status was not read yet.
+    /// Whether it has ended, also if its parent has not waited for it yet.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let mut wait = PollFd::new(&self.0.pidfd, PollFlags::IN);
-        // Without a limit of time that passes this cannot be interrupted, nor fail in another way.
+        // A poll that does not wait is not interrupted, and fails in no other way.
         poll(slice::from_mut(&mut wait), Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
     }
 
@@ -156,12 +161,13 @@ impl LocalWorker {
     }
 
     fn send(&self, number: i32, ends: bool) -> Result<Signalled, TimerError> {
-        let signal: Signal = wire::known(number).ok_or_else(|| unnamed(number))?;
-        // A zombie takes signals too, and they do nothing.
+        let signal: Signal = wire::named_signal(number).ok_or_else(|| unnamed(number))?;
+        // A zombie accepts signals too, and they do nothing.
         if self.has_ended() {
             return Ok(Signalled::Ended);
         }
-        // Before it is sent: who sees the end finds out what has brought it about.
+        // Set before the signal is sent: a thread that sees the end finds the signal that caused
+        // it.
         let before = ends.then(|| self.set_ending(Some(Ending { signal: number, since: time::now() })));
         let sent = pidfd_send_signal(&self.0.pidfd, signal);
         if let Err(error) = sent {
@@ -175,7 +181,7 @@ impl LocalWorker {
             };
         }
         if ends {
-            self.0.bell.somebody_ends();
+            self.0.wakeup.note_signalled();
         }
         Ok(Signalled::Sent)
     }
@@ -184,13 +190,13 @@ impl LocalWorker {
         mem::replace(&mut *self.0.ending.lock().unwrap_or_else(PoisonError::into_inner), ending)
     }
 
-    /// What is to end it.
+    /// The last signal that was to end it.
     pub(crate) fn ending(&self) -> Option<Ending> {
         *self.0.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// There is no signal of that number that could be sent.
+/// The error for a number that is no named signal.
 pub(crate) fn unnamed(number: i32) -> TimerError {
     let text =
         format!("signal {number} cannot be sent: it has no name, and real-time signals are not supported");
@@ -231,11 +237,11 @@ mod tests {
 
     #[test]
     fn who_has_ended_is_sent_nothing_whether_it_was_waited_for_or_not() {
-        let (serials, bell) = (AtomicU64::new(0), Arc::new(Bell::new().unwrap()));
+        let (serials, wakeup) = (AtomicU64::new(0), Arc::new(WakeUp::new().unwrap()));
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let worker = LocalWorker::open(pid, &serials, &bell).unwrap().unwrap();
-        let same = LocalWorker::open(pid, &serials, &bell).unwrap().unwrap();
+        let worker = LocalWorker::open(pid, &serials, &wakeup).unwrap().unwrap();
+        let same = LocalWorker::open(pid, &serials, &wakeup).unwrap().unwrap();
         assert!(worker == worker.clone() && worker != same);
         assert_eq!(worker.signal(Signal::CONT.as_raw()).unwrap(), Signalled::Sent);
         assert!(!worker.has_ended() && worker.ending().is_none());
@@ -248,6 +254,6 @@ mod tests {
             assert!(worker.ending().is_none());
             assert!(child.wait().unwrap().success());
         }
-        assert!(LocalWorker::open(0, &serials, &bell).unwrap().is_none());
+        assert!(LocalWorker::open(0, &serials, &wakeup).unwrap().is_none());
     }
 }

@@ -4,7 +4,7 @@
 //! the queue. Both check before they sleep: the pause reads the flag, the queue the token that its waker leaves. A clock that jumps wakes the queue
 //! in the same way. The thread subscribes to the clock before it first reads it, so it misses no jump.
 //!
-//! Nobody waits in a destructor: dropping the handle asks the thread to stop.
+//! The destructor does not wait: dropping the handle asks the thread to stop.
 
 use std::fmt;
 use std::io;
@@ -57,7 +57,7 @@ struct WatchdogState {
     stop: bool,
     /// It has.
     ended: bool,
-    /// Nobody is to stop it.
+    /// The handle was detached: dropping it does not stop the thread.
     detached: bool,
 }
 
@@ -84,7 +84,8 @@ impl WatchdogHandle {
 
 impl WatchdogHandle {
     /// Stops the server. No turn begins any more; the call waits for a turn that has begun, for at most its
-    /// [`max_interval`](Watchdog::max_interval). Its clients learn that it is gone. To stop it again is nothing.
+    /// [`max_interval`](Watchdog::max_interval). Its clients get an error from then on. A second call does
+    /// nothing.
     ///
     /// Called on the server's own thread, by a hook or a reaper, it only asks.
     ///

@@ -1,4 +1,4 @@
-//! Which events about processes the hooks get, and how many.
+//! Calls the hooks for events about processes. Limits how many refusals it reports.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -8,42 +8,43 @@ use forebear_context::shim::time;
 
 use super::{LocalEvent, Refusal};
 
-/// Refusals that are reported in a second.
+/// At most so many refusals are reported in a second.
 const MOST: u32 = 32;
 
 /// Reports events about processes to the hooks.
-pub(crate) type Tell = Box<dyn FnMut(&LocalEvent<'_>) + Send>;
+pub(crate) type EventHook = Box<dyn FnMut(&LocalEvent<'_>) + Send>;
 
-/// Tells the hook, and not more than it can bear.
-pub(super) struct Teller {
+/// Reports events to the hooks, and counts the refusals that it suppresses.
+pub(super) struct Reporter {
     name: String,
-    hooks: Vec<Tell>,
-    /// The second that is counted in.
+    hooks: Vec<EventHook>,
+    /// The beginning of the second whose refusals are counted.
     since: Instant,
     reported: u32,
     suppressed: u64,
 }
 
-impl Teller {
-    pub(super) fn new(name: String, hooks: Vec<Tell>) -> Teller {
-        Teller { name, hooks, since: time::now(), reported: 0, suppressed: 0 }
+impl Reporter {
+    pub(super) fn new(name: String, hooks: Vec<EventHook>) -> Reporter {
+        Reporter { name, hooks, since: time::now(), reported: 0, suppressed: 0 }
     }
 
-    pub(super) fn tell(&mut self, event: &LocalEvent<'_>) {
+    pub(super) fn report(&mut self, event: &LocalEvent<'_>) {
         let quiet =
             matches!(event, LocalEvent::Joined { .. } | LocalEvent::Closed { .. } | LocalEvent::Ended { .. });
         if self.hooks.is_empty() && !quiet {
             eprintln!("forebear: {}: {event}", ShownName(&self.name));
         }
         for hook in &mut self.hooks {
-            // A hook that panics has had its say through the panic hook.
+            // The panic hook has reported it.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(event))) {
                 drop_contained(payload);
             }
         }
     }
 
-    /// Anybody can bring a refusal about, as often as it likes.
+    /// Reports a refusal. Any process can cause refusals at any rate, so at most [`MOST`] a second
+    /// are reported.
     pub(super) fn refused(&mut self, pid: Option<i32>, why: Refusal) {
         let now = time::now();
         if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
@@ -55,6 +56,6 @@ impl Teller {
         }
         self.reported += 1;
         let suppressed = std::mem::take(&mut self.suppressed);
-        self.tell(&LocalEvent::Refused { pid: pid.map(i32::unsigned_abs), why, suppressed });
+        self.report(&LocalEvent::Refused { pid: pid.map(i32::unsigned_abs), why, suppressed });
     }
 }

@@ -2,22 +2,25 @@
 //!
 //! # The proof
 //!
-//! Nobody is watched, hence nobody ever signalled, before this has happened:
+//! A process is watched, and can be signalled, only after these steps:
 //!
-//! 1. A connection comes, from the process whose number was P when it connected.
-//! 2. A pidfd is opened for P: call D the process that it names.
-//! 3. The connection is found empty, and then the client is welcomed. (A client that speaks before it is welcome is refused.)
-//! 4. A message comes, and the kernel says that its sender's number was P when it was sent. That was after 3, hence after 2.
-//! 5. After that D is found not to have ended.
+//! 1. A client connects. Its process id was P when it connected.
+//! 2. The server opens a pidfd for P. Call D the process that it names.
+//! 3. The server finds the connection empty, and then welcomes the client. (A client that sends before the welcome is
+//!    refused.)
+//! 4. A message arrives, and the kernel reports that its sender's id was P when it was sent. That was after 3, hence after
+//!    2.
+//! 5. After that, the server finds that D has not ended.
 //!
-//! (If D has ended it is watched all the same, since nothing can be sent to it any more: what was said is counted, and then it leaves.)
+//! (If D has ended it is watched all the same, since it cannot be signalled any more. The server registers its messages, and then D
+//! leaves.)
 //!
-//! A number is not given to another process before its owner has ended and its status was taken. So D had the number P from 2 to 5,
-//! and within that time P has sent the message: the sender *is* D. It does not matter which process connected, which others hold the
-//! connection (a child inherits it), and which numbers were used again meanwhile. Every later message must bear P as well; the server refuses
-//! messages of another process on the connection.
+//! The system reuses a process id only after its owner has ended and was waited for. So D had the id P from 2 to 5, and within that time a
+//! process with the id P sent the message: the sender *is* D. It does not matter which process connected, which others hold the connection (a
+//! child inherits it), and which ids were reused meanwhile. Every later message must come from P as well; the server refuses messages of
+//! another process on the connection.
 //!
-//! A second connection of P, while a watched process of that number has not ended, is that process's: it takes the place of D.
+//! While a watched process with the id P has not ended, a second connection of P belongs to that process.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -33,23 +36,23 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, accept_with, send, sendmsg,
 };
 
-use super::{Connection, LocalQueue, Watched, last_words};
+use super::{Connection, LocalQueue, Watched, send_refusal};
 use crate::local::backlog::Backlog;
 use crate::local::kernel::{self, Received};
 use crate::local::wire::{self, Answer, MAX_MESSAGE};
 use crate::local::{LocalEvent, LocalWorker, Refusal};
 
-/// New connections in a row.
+/// How many connections are accepted in a row.
 const ACCEPTS: usize = 16;
-/// After descriptors have run out, nobody is let in for this long.
+/// After descriptors have run out, the server accepts no connection for this long.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
-/// A client that is admitted, and the file for what it cannot send.
+/// The process of an admitted client, and the file for the releases that it cannot send.
 type Admitted = (LocalWorker, Option<Backlog>);
 
-/// Welcomes a client; with this file if it can be sent. Whether it was.
+/// Sends the welcome, with this file if possible. Answers whether the file was sent.
 fn welcome(socket: &OwnedFd, file: Option<&OwnedFd>) -> Result<bool, Errno> {
-    let words = wire::answer(Answer::Welcome);
+    let words = wire::encode_answer(Answer::Welcome);
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     if let Some(file) = file {
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -65,10 +68,10 @@ fn welcome(socket: &OwnedFd, file: Option<&OwnedFd>) -> Result<bool, Errno> {
 }
 
 impl LocalQueue {
-    /// Lets in who stands before the door. Whether anybody did.
+    /// Accepts waiting clients. Answers whether there was any.
     pub(super) fn accept(&mut self) -> bool {
         for taken in 0..ACCEPTS {
-            match accept_with(&self.door, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => {
                     let pid = kernel::connected(socket.as_fd()).ok();
                     let pid = pid.filter(|peer| self.is_of_ours(peer.uid)).and_then(|peer| peer.pid);
@@ -77,18 +80,18 @@ impl LocalQueue {
                         (Ok(Some(admitted)), Some(pid)) => self.take_in(socket, pid, admitted),
                         (Ok(_), _) => {}
                         (Err(why), pid) => {
-                            last_words(&socket, why);
-                            self.tell.refused(pid, why);
+                            send_refusal(&socket, why);
+                            self.reporter.refused(pid, why);
                         }
                     }
                 }
                 Err(Errno::AGAIN) => return taken > 0,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => {
-                    // The door stays up while somebody stands before it: it must not be watched for a while.
-                    _ = epoll::delete(&self.sources, &self.door);
+                    // The listener stays readable while a client waits, so it is not watched for a while.
+                    _ = epoll::delete(&self.sources, &self.listener);
                     self.shut = deadline_after(time::now(), PAUSE);
-                    self.tell.tell(&LocalEvent::Full { error: &error.into(), again_in: PAUSE });
+                    self.reporter.report(&LocalEvent::Full { error: &error.into(), again_in: PAUSE });
                     return taken > 0;
                 }
             }
@@ -102,13 +105,13 @@ impl LocalQueue {
         own.is_root() || own.as_raw() == uid
     }
 
-    /// Steps 2 and 3 of the proof. `None`: it has gone again.
+    /// Steps 2 and 3 of the proof. `None`: the client has disconnected.
     fn admit(&mut self, socket: &OwnedFd, pid: i32) -> Result<Option<Admitted>, Refusal> {
         if self.connections.len() >= self.limits.connections {
             return Err(Refusal::TooManyConnections);
         }
         if self.has_enough(pid) {
-            // It may have closed some that we have not looked at yet.
+            // It may have closed connections whose end was not read yet.
             let of_it = self.connections.iter().filter(|(_, connection)| connection.pid == pid);
             let of_it: Vec<u64> = of_it.map(|(number, _)| *number).collect();
             for number in of_it {
@@ -121,7 +124,7 @@ impl LocalQueue {
         let known = self.by_pid.get(&pid).and_then(|number| self.watched.get(number));
         let worker = match known.filter(|known| !known.worker.has_ended()) {
             Some(known) => known.worker.clone(),
-            None => match LocalWorker::open(pid, &self.serials, &self.bell) {
+            None => match LocalWorker::open(pid, &self.serials, &self.wakeup) {
                 Ok(Some(worker)) => worker,
                 Ok(None) => return Ok(None),
                 // Descriptors have run out.
@@ -133,7 +136,7 @@ impl LocalQueue {
             Ok(Received { len: 0, sender: None, .. }) | Err(_) => return Ok(None),
             Ok(_) => return Err(Refusal::Malformed),
         }
-        // Without a file, for want of descriptors or memory, a release has to wait for room as an acquire does.
+        // Without a file (no descriptors or memory), a release waits for room as an acquire does.
         let (backlog, file) = Backlog::create().ok().unzip();
         match welcome(socket, file.as_ref()) {
             Ok(true) => Ok(Some((worker, backlog))),
@@ -150,7 +153,7 @@ impl LocalQueue {
     fn take_in(&mut self, socket: OwnedFd, pid: i32, (worker, backlog): Admitted) {
         let number = self.number();
         let connection =
-            Connection { socket, pid, worker, proven: None, read: Default::default(), heard: 0, backlog };
+            Connection { socket, pid, worker, proven: None, read: Default::default(), received: 0, backlog };
         let data = EventData::new_u64(number);
         if epoll::add(&self.sources, &connection.socket, data, EventFlags::IN).is_ok() {
             *self.counts.entry(pid).or_default() += 1;
@@ -158,7 +161,7 @@ impl LocalQueue {
         }
     }
 
-    /// Step 5 of the proof. `None`: who spoke has ended, and its number is another's.
+    /// Step 5 of the proof. `None`: the sender has ended, and another process has its id.
     pub(super) fn prove(&mut self, number: u64) -> Result<Option<u64>, Refusal> {
         let Some(connection) = self.connections.get(&number) else { return Ok(None) };
         let (pid, worker) = (connection.pid, connection.worker.clone());
@@ -167,7 +170,7 @@ impl LocalQueue {
         let same = |number: &u64| self.watched.get(number).is_some_and(|before| before.worker == worker);
         let same = before.filter(same);
         if let (Some(before), None) = (before, same) {
-            // After the look above: two who have one number and both live are one.
+            // `ended` checks again: of two records with one id, at most one process lives.
             self.ended(before);
         }
         let watched = match same.or_else(|| self.by_pid.get(&pid).copied().filter(|_| !over)) {
@@ -182,7 +185,7 @@ impl LocalQueue {
                 if epoll::add(&self.sources, &worker, data, EventFlags::IN).is_err() {
                     return Err(Refusal::TooManyWorkers);
                 }
-                self.tell.tell(&LocalEvent::Joined { worker: &worker });
+                self.reporter.report(&LocalEvent::Joined { worker: &worker });
                 let new = Watched { worker, connections: 0, scopes: HashMap::new(), survived: None };
                 self.watched.insert(watched, new);
                 self.by_pid.insert(pid, watched);
