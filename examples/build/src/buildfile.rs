@@ -1,5 +1,5 @@
 //! The file that says what to build: lines `target: what it needs`, each followed by indented commands. Empty lines, and those that begin with `#`,
-//! say nothing.
+//! are ignored.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::time::SystemTime;
 /// What is wrong with a file, or with what was asked for.
 #[derive(Debug)]
 pub(crate) enum Mistake {
-    Read(PathBuf, std::io::Error),
+    Read(std::io::Error),
     /// A line that is neither a target nor a command.
     Line(usize),
-    /// A target that stands there twice.
+    /// A target with two rules.
     Twice(String),
     /// No target at all.
     Nothing,
@@ -28,7 +28,7 @@ pub(crate) enum Mistake {
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Mistake::Read(path, error) => write!(f, "{}: {error}", path.display()),
+            Mistake::Read(error) => error.fmt(f),
             Mistake::Line(line) => {
                 write!(f, "line {line} is neither `target: needs` nor an indented command")
             }
@@ -59,7 +59,7 @@ pub(crate) struct Buildfile {
 
 impl Buildfile {
     pub(crate) fn read(path: &Path) -> Result<Buildfile, Mistake> {
-        let text = std::fs::read_to_string(path).map_err(|error| Mistake::Read(path.to_owned(), error))?;
+        let text = std::fs::read_to_string(path).map_err(Mistake::Read)?;
         Buildfile::parse(&text, path.parent().unwrap_or(Path::new("")))
     }
 
@@ -128,14 +128,14 @@ impl Buildfile {
         Ok(order)
     }
 
-    /// By a loop: a chain of targets may be long.
+    /// A depth-first walk by a loop: a chain of targets may be long.
     fn visit(
         &self,
         target: &str,
         seen: &mut HashMap<String, bool>,
         order: &mut Vec<String>,
     ) -> Result<(), Mistake> {
-        // Targets that are being looked at, each with how many of its needs have been.
+        // The targets on the path, each with how many of its needs were visited.
         let mut path: Vec<(String, usize)> = Vec::new();
         let mut next = Some(target.to_owned());
         loop {

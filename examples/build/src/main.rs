@@ -51,7 +51,7 @@ struct Args {
     targets: Vec<String>,
 }
 
-/// How a build goes about it.
+/// The options of a build.
 #[derive(Clone, Copy)]
 struct Terms {
     jobs: NonZero<usize>,
@@ -93,7 +93,8 @@ impl fmt::Display for Became {
     }
 }
 
-/// Builds the targets, and all that they need. What became of each, in the order in which they can be built.
+/// Builds the targets, and all that they need. Answers what became of each, in an order in which they can be
+/// built.
 fn build(
     file: &Arc<Buildfile>,
     targets: &[String],
@@ -104,7 +105,7 @@ fn build(
     let permits = Arc::new(Semaphore::new(terms.jobs.get().min(Semaphore::MAX_PERMITS)));
     let mut made: HashMap<&str, Request<bool>> = HashMap::new();
     for target in &order {
-        // What has no rule is a file that is there.
+        // A need without a rule is a file that exists.
         let needed: Vec<_> =
             file.needs(target).iter().filter_map(|name| made.get(name.as_str()).cloned()).collect();
         let (file, permits, tokio) = (Arc::clone(file), Arc::clone(&permits), tokio.clone());
@@ -123,7 +124,7 @@ fn build(
     let stopped: Vec<AnyRequest> = all.iter().map(Request::to_untyped).collect();
     let ctrl_c = tokio.spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
-            // The last first: so none is told that what it needs was stopped.
+            // In reverse order, so that no target fails since one that it needs was stopped.
             stopped.iter().rev().for_each(|request| _ = request.abort(CancelReason::Asked));
         }
     });
@@ -133,11 +134,11 @@ fn build(
             break;
         }
     }
-    // What is left is wanted by nobody but the set.
+    // Only the set has demand for the remaining targets.
     running.cancel();
     ctrl_c.abort();
     let became = all.iter().map(|request| {
-        // Each is over, or has been cancelled just now, and kills its child.
+        // Each is over, or was cancelled just now and kills its child.
         let _ = request.watch();
         match request.outcome() {
             Some(Outcome::Finished(true)) => Became::Built,
@@ -149,7 +150,7 @@ fn build(
     Ok(order.iter().cloned().zip(became.collect::<Vec<_>>()).collect())
 }
 
-/// Runs the commands of a target, unless it is newer than all that it needs. True: it did.
+/// Runs the commands of a target, unless it is up to date. Answers whether it ran them.
 fn make(
     file: &Buildfile,
     target: &str,
@@ -188,7 +189,7 @@ struct KillOnDrop(Option<Pid>);
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // It may have gone by itself.
+            // The group may have ended by itself.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -217,13 +218,14 @@ fn main() -> ExitCode {
 fn build_or_show(args: Args) -> Result<bool, Box<dyn std::error::Error>> {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let Some(path) = &args.file else { return show::off(tokio.handle()).map(|()| true) };
-    let file = Arc::new(Buildfile::read(path)?);
+    let named = |mistake: Mistake| format!("{}: {mistake}", path.display());
+    let file = Arc::new(Buildfile::read(path).map_err(named)?);
     let targets = match args.targets.is_empty() {
-        true => vec![file.first().ok_or(Mistake::Nothing)?],
+        true => vec![file.first().ok_or(Mistake::Nothing).map_err(named)?],
         false => args.targets,
     };
     let terms = Terms { jobs: args.jobs, keep_going: args.keep_going };
-    let became = build(&file, &targets, terms, tokio.handle())?;
+    let became = build(&file, &targets, terms, tokio.handle()).map_err(named)?;
     for (target, became) in &became {
         println!("{target}: {became}");
     }
