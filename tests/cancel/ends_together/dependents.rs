@@ -1,0 +1,61 @@
+//! Dependents, and what they are after.
+
+use super::*;
+
+/// The dependent is ended by its worker's loop, since its parent is cancelled; what it alone wants goes with it.
+#[test]
+fn a_dependent_that_ends_leaves_all_that_it_is_after_before_any_of_that_ends() {
+    on_each(|runtime| {
+        let (captures, place, ends) = waits_for();
+        let (_completer, gate) = Request::<()>::completer("gate");
+        // Asleep, so that it does not see its mark by itself.
+        let second =
+            Request::builder().own_stack().detached().on(runtime).try_build(|| Ok(Event::new().wait()?));
+        let first = Request::builder().detached().on(runtime).after(&gate).build(move || drop(captures));
+        place.set(second.clone()).unwrap();
+        let both = [first.clone(), second.clone()];
+        let made = Arc::new(OnceLock::new());
+        let child = made.clone();
+        let parent = runtime.spawn(move || {
+            let dependent = then_all((&both[0], &both[1]), |_| ());
+            dependent.submit();
+            child.set(dependent).unwrap();
+            until(is_cancelled);
+        });
+        until(|| made.get().is_some());
+        asleep(&second);
+        parent.cancel();
+        ends_cancelled(made.get().unwrap());
+        until(|| first.is_done() && second.is_done());
+        assert_eq!(ends.get(), 1);
+        ends_cancelled(&first);
+        ends_cancelled(&second);
+    });
+}
+
+/// The workers have gone, so both dependents are refused. Which of them the finisher finds first is its own affair.
+#[test]
+fn dependents_of_a_completion_end_together_when_the_workers_have_gone() {
+    for (completes, is_first) in [(true, true), (true, false), (false, true), (false, false)] {
+        on_each_of(&[1, 2], |runtime| {
+            let (captures, place, ends) = waits_for();
+            let (completer, answer) = runtime.enter(|| Request::completer("answer"));
+            let after = || Request::builder().detached().on(runtime).after(&answer);
+            let waits = after().build(move || drop(captures));
+            let wanted = after().build(|| ());
+            place.set(wanted.clone()).unwrap();
+            let both = if is_first { [&waits, &wanted] } else { [&wanted, &waits] };
+            both.into_iter().for_each(|dependent| _ = dependent.submit());
+            runtime.shutdown(Duration::from_secs(60)).unwrap();
+            assert!(both.iter().all(|dependent| !dependent.is_done()));
+            if completes {
+                completer.complete(()).unwrap();
+            } else {
+                drop(completer);
+            }
+            assert_eq!(ends.get(), 1);
+            ends_cancelled(&waits);
+            ends_cancelled(&wanted);
+        });
+    }
+}
