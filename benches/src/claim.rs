@@ -1,4 +1,4 @@
-//! What a claim is made of.
+//! The parts of a claim.
 
 use crate::load::Load;
 
@@ -14,7 +14,7 @@ pub enum Measure {
 /// How a goal bounds it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
-    /// At most so many times what another runner of the row had in the same run.
+    /// At most so many times the figure of another runner of the row in the same run.
     Times(f64, &'static str),
     /// At most this.
     AtMost(f64),
@@ -58,12 +58,12 @@ impl Goal {
     }
 }
 
-/// A runtime and the load it gets in a row.
+/// A runtime and its load in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Runner {
     /// A name that [`rivals::start`](crate::rivals::start) knows.
     pub name: &'static str,
-    /// Its work: the same for all, or smaller for the slow.
+    /// Its work: the same for all, or smaller for slow runtimes.
     pub load: Load,
 }
 
@@ -123,7 +123,8 @@ impl Row {
         if spread { PROCESSES } else { crate::report::ROUNDS }
     }
 
-    /// Not where two builds of one driver are compared, where nothing is done, and where curves are drawn.
+    /// False where two builds of one driver are compared, where no work is done, and where curves are
+    /// drawn.
     fn has_natural(&self) -> bool {
         let plain = |runner: &Runner| {
             runner.name != crate::rivals::UNORDERED

@@ -1,5 +1,5 @@
-//! Raw figures, kept in a file as they come: a run that was broken off goes on where it was, and tables and plots can be made
-//! again without measuring.
+//! Raw figures, written to a file as they are measured. An interrupted run continues where it stopped, and tables and plots
+//! can be made again without measuring.
 //!
 //! A text of lines, words between tabs:
 //!
@@ -10,7 +10,7 @@
 //! died    CLAIM  ROW  WORKERS  RUNTIME  ROUND  LAST WORDS
 //! ```
 //!
-//! A sample without its `over` was cut off, and is passed over; what stands for rows that there are no more, too.
+//! A sample without its `over` was cut off, and is ignored. So are samples of rows that no longer exist.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -66,11 +66,11 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Reads what the file has, if it is there, and puts into it what is added.
+    /// Reads the file, if it exists, and appends what is added.
     ///
     /// # Errors
     ///
-    /// If it is there and cannot be read.
+    /// If it exists and cannot be read.
     pub fn open(path: PathBuf) -> Result<Kept, String> {
         let text = match fs::read_to_string(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
@@ -79,7 +79,7 @@ impl Kept {
         Ok(Kept { path: Some(path), ..Kept::parse(&text) })
     }
 
-    /// What a file has; not bound to one.
+    /// The entries of a text, without a file.
     #[must_use]
     pub fn parse(text: &str) -> Kept {
         let mut kept = Kept::default();
@@ -144,11 +144,11 @@ impl Kept {
             .map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Puts down a fact, in the place of an older one of the same name.
+    /// Adds a fact. It replaces an older one of the same name.
     ///
     /// # Errors
     ///
-    /// If the file cannot be written to; so for all that add.
+    /// If the file cannot be written.
     pub fn add_fact(&mut self, name: &str, value: &str) -> Result<(), String> {
         let (name, value) = (one_word(name), one_word(value));
         self.append(&format!("fact\t{name}\t{value}\n"))?;
@@ -156,7 +156,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Puts down how quiet a round was.
+    /// Adds how quiet a round was.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Puts down what came of a process.
+    /// Adds the result of a process.
     ///
     /// # Errors
     ///
@@ -190,13 +190,13 @@ impl Kept {
         self.runs.iter().any(|(it, _)| it.is(place))
     }
 
-    /// What was put down about the run, in the order in which the names first came.
+    /// The facts of the run, in the order in which their names were first added.
     #[must_use]
     pub fn facts(&self) -> &[(String, String)] {
         &self.facts
     }
 
-    /// How quiet the rounds were; a round that was broken off stands there more than once.
+    /// How quiet the rounds were. An interrupted round is there more than once.
     #[must_use]
     pub fn noise(&self) -> &[Noise] {
         &self.noise
@@ -208,7 +208,7 @@ impl Kept {
         self.strays
     }
 
-    /// Who did what in a row.
+    /// The results of a row, by runtime.
     #[must_use]
     pub fn tallies(&self, claim: &Claim, row: &Row, workers: usize) -> Tallies {
         let mut tallies: Tallies =
@@ -226,7 +226,7 @@ impl Kept {
     }
 }
 
-/// Without what separates words and lines here.
+/// The text without tabs and line ends, which separate words and lines in the file.
 fn one_word(text: &str) -> String {
     text.replace(['\t', '\n', '\r'], " ")
 }

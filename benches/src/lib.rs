@@ -1,19 +1,19 @@
 //! One bench a claim, with the rivals in the same run.
 //!
 //! * A [`Load`] says what is to be done ("fork-join fib of 27", "a million tasks from inside") and knows how many
-//!   operations that is and which value must come out: a runtime that skips work fails instead of winning.
+//!   operations that is and which value must result. A runtime that skips work fails instead of winning.
 //! * A [`Rival`] is a started runtime. It takes a load and does it in its own idiom, or says that it cannot.
-//!   There is one file a rival in [`rivals`]; forebear is one of them.
+//!   [`rivals`] has one file for each; forebear is one of them.
 //! * A [`Claim`] is a line of what forebear promises: rows (one load a runtime, since the slow ones get a smaller one)
-//!   and goals. There is one file a claim in [`claims`].
+//!   and goals. [`claims`] has one file for each.
 //! * [`measure`] repeats a load in this process and reduces the repeats; [`report`] puts rounds together and judges.
-//! * [`kept`] holds the raw figures in a file; [`page`], [`plot`] and [`svg`] make of them what is published, and
-//!   [`machine`] what is said of the machine beside it.
+//! * [`kept`] keeps the raw figures in a file. [`page`], [`plot`] and [`svg`] make the published page of them,
+//!   and [`machine`] describes the machine.
 //!
 //! Two ways to run them. `cargo bench -p forebear-benches --bench fib` is criterion's, one runtime after the other in
-//! one process. The binary `claims` gives every runtime a process of its own and interleaves them in rounds, which is
-//! what the goals are judged by: an idle pool that polls, a heap left in pieces or a heartbeat thread of one runtime
-//! must not be charged to the next. The binary `counts` does a small fixed amount of work under callgrind.
+//! one process. The binary `claims` gives every runtime a process of its own and interleaves them in rounds. The
+//! goals are judged by these rounds: an idle pool that polls, a heap left in pieces or a heartbeat thread of one
+//! runtime must not be charged to the next. The binary `counts` does a small fixed amount of work under callgrind.
 //!
 //! The clock is read inside the runtime, in the task that does the load, so that getting into the pool is not counted
 //! where it is not the subject.

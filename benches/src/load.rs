@@ -3,7 +3,7 @@
 use crate::work;
 use crate::work::graph::Shape;
 
-/// By which of a runtime's means the work is split up. Most rivals have one of them only and take it for all.
+/// How the work is split up. Most rivals have only one of these ways and use it for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// Two closures, both over when the call returns.
@@ -21,18 +21,19 @@ pub enum How {
 pub enum Across {
     /// On one worker.
     One,
-    /// On a worker each, which has another task that goes round by yields, so that it never sleeps.
+    /// On a worker each, with another task that yields in a loop, so that the worker never sleeps.
     Awake,
     /// On a worker each, which goes to sleep between two tokens.
     Asleep,
 }
 
-/// How the roots of a [`Load::Forest`] come.
+/// When the roots of a [`Load::Forest`] are submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrivals {
     /// All at once, before any worker begins.
     Batch,
-    /// By chance, independently of each other, so that the workers are busy for this share of their time (in percent).
+    /// At random times, independently of each other, so that the workers are busy for this share of their time (in
+    /// percent).
     Poisson(u64),
 }
 
@@ -43,28 +44,29 @@ pub enum Contenders {
     Threads,
     /// Tasks. For a rival that has none: threads.
     Tasks,
-    /// As many of these as of those. For a rival that has no tasks: threads.
+    /// Half threads, half tasks. For a rival that has no tasks: threads.
     Mixed,
 }
 
-/// What a [`Load::Growth`] has more and more of.
+/// The number that grows in a [`Load::Growth`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grows {
     /// Requests, made by one and then waited for by it. An item is one of them.
     Requests,
     /// Requests each of which waits for the next. An item is a level.
     Depth,
-    /// Requests that wait for one and the same. An item is one of them, from its making to its end.
+    /// Requests that all wait for one request. An item is one of them, from its making to its end.
     WaitersOfRequest,
     /// Requests that wait for one lock. An item is one of them, from its making to its end.
     WaitersOfLock,
-    /// Timers that stand at a time, in no order. An item is one of them, armed and, when all stand, taken back.
+    /// Timers that are armed at a time, in no order. An item is one of them, armed, and disarmed when all are
+    /// armed.
     Timers,
     /// Workers, while the work stays the same. An item is a piece of that work.
     Workers(Fixed),
 }
 
-/// Work that stays the same while there are more and more workers.
+/// Work that stays the same while the number of workers grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fixed {
     /// A tree of tiny tasks: [`Load::Skynet`].
@@ -82,11 +84,11 @@ pub enum Fixed {
 /// Where the tasks of a [`Load::CancelAt`] are when they are cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stand {
-    /// Nowhere: they go round, and look each time whether they are cancelled, then let others run.
+    /// In no wait: they loop, check for a cancel each time, and yield.
     Checks,
-    /// Before a lock that somebody holds.
+    /// In a wait for a lock that another task holds.
     Lock,
-    /// Before a channel that is full.
+    /// In a wait for room in a full channel.
     Channel,
     /// They sleep, for an hour.
     Sleep,
@@ -95,7 +97,7 @@ pub enum Stand {
 /// What the requests of a [`Load::Features`] have beside the callable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum With {
-    /// Nothing: what the others are to be compared with.
+    /// Nothing: the base of comparison.
     Nothing,
     /// A name.
     Name,
@@ -103,7 +105,7 @@ pub enum With {
     Callback,
     /// A deadline, an hour off.
     Deadline,
-    /// A stack of its own, so that whoever waits is suspended.
+    /// A stack of its own, so that the waiter is suspended.
     OwnStack,
     /// A wait with a time-out of an hour. Such a wait never runs the request itself.
     TimeOut,
@@ -117,12 +119,12 @@ pub enum With {
     Future,
 }
 
-/// How the nodes of a [`Load::Graph`] come to what they are after. Rivals have one way.
+/// How the edges of a [`Load::Graph`] are expressed. Rivals have one way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edges {
-    /// It is said when a node is made.
+    /// They are declared when a node is made.
     Declared,
-    /// Each node waits for them.
+    /// Each node waits for its predecessors.
     Waited,
 }
 
@@ -177,11 +179,11 @@ pub enum Load {
     },
     /// A graph of nodes that compute for so long, made and run. An operation is a node.
     Graph {
-        /// What it is like.
+        /// Its shape.
         shape: Shape,
         /// How long a node computes, in microseconds.
         micros: u64,
-        /// How a node comes to what it is after.
+        /// How its edges are expressed.
         edges: Edges,
     },
     /// `n` tasks in one collection, taken out of it in the order in which they end. An operation is a task.
@@ -221,16 +223,16 @@ pub enum Load {
         /// How many tasks.
         n: u64,
     },
-    /// A task that makes one and waits for it, that makes one and waits for it. An operation is a level.
+    /// A task that makes a task and waits for it, to that depth. An operation is a level.
     Depth {
         /// How many levels.
         levels: u64,
     },
-    /// One task cancels what it has made: so many that wait, and so many that have not begun. An operation is one of these.
+    /// One task cancels its children: so many that wait, and so many that have not started. An operation is one of these.
     Cancel {
         /// How many wait.
         suspended: u64,
-        /// How many were made just before, and have not begun.
+        /// How many were made just before, and have not started.
         queued: u64,
     },
     /// Of many that wait, some are cancelled one after the other. An operation is one of these, until it is over.
@@ -240,18 +242,18 @@ pub enum Load {
         /// How many are cancelled.
         victims: u64,
     },
-    /// One task cancels `n` that it has made and that all stand at the same. An operation is one of these, until it is over.
+    /// One task cancels `n` children that are all in the same kind of wait. An operation is one of these, until it is over.
     CancelAt {
         /// How many.
         n: u64,
-        /// Where they stand.
+        /// Where they wait.
         stand: Stand,
     },
-    /// `n` tasks, each made with something beside its work, and waited for before the next is made. An operation is a task.
+    /// `n` tasks, each made with a feature beside its work, and waited for before the next is made. An operation is a task.
     Features {
         /// How many tasks.
         n: u64,
-        /// What they have.
+        /// Which feature.
         with: With,
     },
     /// `n` tasks, each made, given callbacks, and waited for before the next is made. An operation is a task.
@@ -275,7 +277,7 @@ pub enum Load {
         n: u64,
         /// How many at a time.
         bound: usize,
-        /// By a task of the runtime's; else by a thread that is not.
+        /// By a task of the runtime's; otherwise by another thread.
         inside: bool,
     },
     /// Tiles of an image, smoothed at several scales, about a quarter millisecond each. One operation.
@@ -283,7 +285,7 @@ pub enum Load {
         /// How many tiles.
         tasks: u64,
     },
-    /// One task takes a lock that nobody else knows, and adds one under it, `n` times. An operation is a lock and its unlock.
+    /// One task takes a lock of its own, and adds one under it, `n` times. An operation is a lock and its unlock.
     Lock {
         /// How often.
         n: u64,
@@ -295,7 +297,8 @@ pub enum Load {
         /// How often each.
         each: u64,
     },
-    /// The same, and whoever has the lock yields before it adds: all others wait for it. An operation is a lock, a yield and an unlock.
+    /// The same, and the holder of the lock yields before it adds, so that all others wait. An operation is a lock, a yield and an
+    /// unlock.
     LockYield {
         /// How many tasks.
         tasks: u64,
@@ -303,7 +306,7 @@ pub enum Load {
         each: u64,
     },
     /// `many` contenders take one lock again and again, until there have been `sections` sections of some hundreds of nanoseconds. An
-    /// operation is a section. How long they have waited is in the figures.
+    /// operation is a section. The waits are in the figures.
     Contend {
         /// Who.
         of: Contenders,
@@ -312,7 +315,8 @@ pub enum Load {
         /// How many sections, all together.
         sections: u64,
     },
-    /// `many` contenders poll under one lock, each until the one before it has come; the last is made first. One operation.
+    /// `many` contenders poll under one lock, each until the one before it has appended. The last is made first. One
+    /// operation.
     Append {
         /// Who.
         of: Contenders,
@@ -335,15 +339,15 @@ pub enum Load {
         /// How many items there may be in the channel.
         capacity: usize,
     },
-    /// `roots` trees of tasks, 85 in each, which stamp when they became known and were begun, so that it can be told how often a
-    /// runtime picks something younger than what it could have had. An operation is a task.
+    /// `roots` trees of tasks, 85 in each, which stamp when they became known and when they began. The stamps show how often a
+    /// runtime picks a younger task than the oldest that it could have picked. An operation is a task.
     Forest {
         /// How many trees.
         roots: u64,
         /// When they come.
         arrivals: Arrivals,
     },
-    /// Nothing, after some work, for so long. One operation; its time is what the runtime's threads have computed.
+    /// An idle time after some work. One operation; its time is the processor time of the runtime's threads.
     Idle {
         /// How long.
         millis: u64,
@@ -353,10 +357,10 @@ pub enum Load {
     Wake {
         /// How many.
         n: u64,
-        /// How long nothing happens before each, in microseconds.
+        /// The pause before each, in microseconds.
         pause: u64,
     },
-    /// The same with more and more of something, up to so many: a curve. An operation is an item where there are most.
+    /// The same with a growing number, up to so many: a curve. An operation is an item at the largest number.
     Growth {
         /// Of what.
         of: Grows,
@@ -367,17 +371,17 @@ pub enum Load {
     Oneshot {
         /// How many.
         n: u64,
-        /// By a task made for it; else by the one that receives, just before.
+        /// By a task made for it; otherwise by the receiver, just before.
         spawned: bool,
     },
-    /// `tasks` tasks arm `each` timers each, an hour off and more, and take them back: each before the next is armed, or all
-    /// after all are armed. An operation is a timer armed and taken back.
+    /// `tasks` tasks arm `each` timers each, an hour off and more, and disarm them: each before the next is armed, or all
+    /// after all are armed. An operation is a timer armed and disarmed.
     Timer {
         /// How many tasks.
         tasks: u64,
         /// How many timers each.
         each: u64,
-        /// Whether all of a task's stand before the first is taken back.
+        /// Whether all of a task's timers are armed before the first is disarmed.
         standing: bool,
     },
     /// As [`PingPong`](Load::PingPong) on one worker, and each wait has a time-out of an hour. An operation is a round trip: two
@@ -386,8 +390,8 @@ pub enum Load {
         /// How many round trips.
         n: u64,
     },
-    /// `n` tasks sleep until an instant that comes when all of them sleep: the same for all, or spread evenly, in no order. An
-    /// operation is a sleeper woken and over, from the last instant on. How late each of them goes on is in the figures.
+    /// `n` tasks sleep until an instant after all of them have fallen asleep: the same for all, or spread evenly, in no order.
+    /// An operation is a sleeper woken and over, from the last instant on. How late each of them continues is in the figures.
     Sleepers {
         /// How many tasks.
         n: u64,
@@ -499,18 +503,18 @@ impl Load {
         }
     }
 
-    /// To be run first, not counted: enough coarse work for the system to spread the workers over the cores. Where a
-    /// sleeping thread is woken on the core that it last had, two of them may share one for a long time.
+    /// Run first, and not counted: enough coarse work for the system to spread the workers over the cores. The
+    /// system may wake a sleeping thread on its last core, so two of them may share a core for a long time.
     pub const SETTLING: Load = Load::Coarse { arms: 20 };
 
     /// Whether [`SETTLING`](Load::SETTLING) is needed before each repeat and not only before the first: two arms are over
-    /// before the system looks again.
+    /// before the system balances its cores again.
     #[must_use]
     pub fn unsettles(self) -> bool {
         matches!(self, Load::Coarse { arms } if arms < 20)
     }
 
-    /// Whether one run a process is all that makes sense: memory is measured, the machine is filled, or it takes as long as it takes.
+    /// Whether a process runs the load once only: memory is measured, the machine is filled, or the load takes very long.
     #[must_use]
     pub fn is_single_shot(self) -> bool {
         matches!(

@@ -1,6 +1,7 @@
-//! What was measured on what: the machine, the rivals' versions, and how quiet it was.
+//! What the figures were measured on: the machine, the rivals' versions, and how quiet the machine
+//! was.
 //!
-//! Nothing here names a host, a user or a path: it goes into a page that is published.
+//! Nothing here names a host, a user or a path, since the page is published.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,7 +9,7 @@ use std::fs;
 /// The lock file that this binary was built by.
 const LOCK: &str = include_str!("../../Cargo.lock");
 
-/// What can be told of this machine, by name.
+/// The facts about this machine, by name.
 #[must_use]
 pub fn facts() -> Vec<(&'static str, String)> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
@@ -44,7 +45,7 @@ pub fn facts() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What the processor says that the hypervisor is called.
+/// The hypervisor's name, as the processor reports it.
 fn hypervisor() -> String {
     #[cfg(target_arch = "x86_64")]
     {
@@ -106,7 +107,7 @@ impl Noise {
     }
 }
 
-/// Looks at the system's clocks at the beginning and the end of a round.
+/// Reads the system's counters at the beginning and the end of a round.
 #[derive(Debug)]
 pub struct Watch {
     load: f64,
@@ -128,7 +129,7 @@ impl Watch {
         self.load
     }
 
-    /// The round is over; zeros where the system does not tell.
+    /// The round is over. Zeros where the system does not report.
     #[must_use]
     pub fn stop(self, round: usize) -> Noise {
         let (from, to) = (self.clocks, Clocks::now());
@@ -143,8 +144,8 @@ impl Watch {
     }
 }
 
-/// Ticks since the system began: all, those in which anybody computed, and those that were stolen; and those that this
-/// process and the children that it has waited for have computed.
+/// Ticks since the system began: all; those in which any process computed; those that the hypervisor took. Also
+/// those of this process and of the children that it has waited for.
 #[derive(Debug, Clone, Copy, Default)]
 struct Clocks {
     total: f64,

@@ -24,7 +24,7 @@ impl Effort {
     pub const QUICK: Effort = Effort { time: Duration::ZERO, at_least: 1, at_most: 1 };
 }
 
-/// What the repeats gave.
+/// The results of the repeats.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sample {
     /// Nanoseconds an operation, one a repeat, in ascending order.
@@ -42,7 +42,7 @@ impl Sample {
         per_op.chain(figures).collect()
     }
 
-    /// The way back; lines of another form are passed over, and nothing is left of them alone.
+    /// Parses those lines, and ignores others. `None` without any sample.
     #[must_use]
     pub fn from_lines(lines: &str) -> Option<Sample> {
         let mut sample = Sample::default();

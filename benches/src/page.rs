@@ -1,4 +1,4 @@
-//! The page that a run is published as: what was measured on what, the goals, and a table and plots for each claim.
+//! The published page of a run: the machine, the goals, and a table and plots for each claim.
 
 use std::fmt::Write as _;
 
@@ -40,13 +40,13 @@ pub fn cells(kept: &Kept) -> Vec<Cell> {
     cells
 }
 
-/// Last words name files at times.
+/// The last line of a process may name files, which are not published.
 fn without_paths(text: &str) -> String {
     let word = |word| if str::contains(word, '/') { "…" } else { word };
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// What has to be said before anybody reads a figure; empty if all was quiet.
+/// The warning above the figures; empty if all rounds were quiet.
 #[must_use]
 pub fn warning(noise: &[Noise]) -> String {
     let loud: Vec<_> = noise.iter().filter(|it| !it.is_quiet()).collect();

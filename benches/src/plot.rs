@@ -87,9 +87,9 @@ impl Scale {
     }
 }
 
-/// How many times forebear's time each rival takes, row by row; `None` where there is nobody to compare with.
+/// How many times forebear's time each rival takes, row by row; `None` where there is no rival.
 ///
-/// The bar is the median of the rounds' ratios, the short line across it the ratio of the p10, and a thick line shows how far a goal
+/// The bar is the median of the rounds' ratios. The short line across it is the ratio of the p10. A thick line shows how far a goal
 /// wants that rival's bar to reach.
 #[must_use]
 pub fn bars(claim: &Claim, cells: &[&Cell]) -> Option<String> {
@@ -211,7 +211,7 @@ pub fn goals(cells: &[Cell]) -> Option<String> {
     Some(svg.finish((WIDTH, bottom + 44.0), "How far each goal is reached"))
 }
 
-/// A curve: who it is, and its points, by what is more and more and what came of it.
+/// A curve: its runtime, and its points: the growing number and the time.
 type Line = (String, Vec<(f64, f64)>);
 
 /// The number of which a figure tells: `at 16`, `at 10^3`.
@@ -239,7 +239,7 @@ fn lines(cells: &[&&Cell]) -> Vec<Line> {
     lines
 }
 
-/// What becomes of an operation with more and more of something, a panel a row; `None` where no row has such figures.
+/// The time for an operation over the growing number, a panel for each row; `None` where no row has such figures.
 #[must_use]
 pub fn curves(claim: &Claim, cells: &[&Cell]) -> Option<String> {
     const PANEL: (f64, f64) = (370.0, 230.0);

@@ -1,10 +1,10 @@
-//! Rounds put together: the table of a row, and the verdict on its goals.
+//! All rounds together: the table of a row, and the verdict on its goals.
 //!
-//! `median` is the median over the rounds of each process's median; it is what one gets in company. A ratio is the median of
-//! the rounds' own ratios, and decides: the two of a round were measured one right after the other, and a machine that has
-//! changed its pace from one round to the next has changed it for both. `p10` is the lowest over the rounds of each process's
-//! tenth percentile: nearer to what a runtime does when the machine is left alone, but a best-of, which sinks with more rounds.
-//! `worst` is the highest of the processes' medians: a state that few processes are in shows there and nowhere else.
+//! `median` is the median over the rounds of each process's median: what a user gets on a machine that does other work too. A
+//! ratio is the median of the rounds' own ratios, and decides. The two processes of a round run one right after the other, so a
+//! machine that has changed its pace has changed it for both. `p10` is the lowest over the rounds of each process's tenth
+//! percentile. It is nearer to what a runtime does on an idle machine, but it is a minimum, which falls with more rounds.
+//! `worst` is the highest of the processes' medians: it shows a state that only few processes are in.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ pub const ROUNDS: usize = 7;
 pub struct Tally {
     /// A sample for each process that came to its end, and of which round it was.
     pub samples: Vec<(usize, Sample)>,
-    /// What the others said last.
+    /// The last line of each process that did not end well.
     pub died: Vec<String>,
 }
 
@@ -73,12 +73,12 @@ fn ascending(values: impl Iterator<Item = f64>) -> Vec<f64> {
 /// The runtimes of a row, in its order, with their tallies.
 pub type Tallies = Vec<(&'static str, Tally)>;
 
-/// What came of a goal.
+/// The verdict on a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Reached.
     Pass,
-    /// Not reached, or forebear did not come to its end.
+    /// Not reached, or forebear did not finish.
     FallsShort,
     /// One of the two sides is missing, or there were fewer than [`ROUNDS`] rounds.
     Open,
@@ -89,7 +89,7 @@ fn find<'a>(tallies: &'a Tallies, name: &str) -> Option<&'a Tally> {
     (!tally.samples.is_empty() || !tally.died.is_empty()).then_some(tally)
 }
 
-/// What a goal compares, as far as both sides were measured.
+/// The two sides of a goal, if both were measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Compared {
     /// forebear's median, or that of its ratios where the goal is one,

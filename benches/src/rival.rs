@@ -1,4 +1,4 @@
-//! A rival: a started runtime that does a [`Load`], and what it answers.
+//! A rival: a started runtime that runs a [`Load`], and the result.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::load::Load;
 use crate::work;
 
-/// What one run of a load gave.
+/// The result of one run of a load.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// The time the load took.
@@ -37,24 +37,23 @@ impl Run {
 
 /// A started runtime.
 pub trait Rival: Debug {
-    /// Does the load and returns what it gave; `None` if this runtime has no means for it.
+    /// Runs the load and returns the result; `None` if this runtime cannot run it.
     ///
     /// Called from a thread that is not the runtime's; blocks until the load is done.
     fn run(&self, load: Load) -> Option<Run>;
 
-    /// How tasks are made of which nobody waits for any, for the loads that are the same for all runtimes; `None` if it has no
-    /// means for that.
+    /// Makes tasks that are not waited for, for the loads that are the same for all runtimes. `None` if the runtime cannot.
     fn spawner(&self) -> Option<Arc<dyn Spawn>> {
         None
     }
 }
 
-/// A task that nobody waits for.
+/// A task that is not waited for.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// Makes such tasks, inside the runtime or outside.
 pub trait Spawn: Send + Sync {
-    /// Makes one. In a task of the runtime's: by its means for that, as a child if it knows such a thing.
+    /// Makes one. Inside a task of the runtime's it is a child, if the runtime has such a relation.
     fn spawn(&self, job: Job);
 
     /// How many workers there are.
@@ -66,7 +65,7 @@ pub trait Spawn: Send + Sync {
     }
 }
 
-/// Does the load: by the runtime's own means, or, if that is the same for all, by what it makes tasks with.
+/// Runs the load: in the runtime's own way, or by its spawner if the load is the same for all.
 pub fn run(rival: &dyn Rival, load: Load) -> Option<Run> {
     match load {
         Load::Forest { roots, arrivals } => Some(work::forest::run(&rival.spawner()?, roots, arrivals)),

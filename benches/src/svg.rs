@@ -1,6 +1,6 @@
 //! A drawing in SVG, as far as the plots need one: text, lines, boxes, dots, in colours that follow the reader's light or dark.
 //!
-//! Positions are pixels from the upper left; what a thing looks like is said by its class, and the classes stand in [`STYLE`].
+//! Positions are pixels from the upper left. A shape's class decides its look; [`STYLE`] has the classes.
 
 use std::fmt::{Display, Write as _};
 
@@ -110,7 +110,7 @@ impl Svg {
         self.put(format_args!(r#"<polyline points="{}" class="{class}"/>"#, points.join(" ")));
     }
 
-    /// The whole of it; `title` is what is read out where it cannot be seen.
+    /// The whole drawing; `title` is its text for screen readers.
     #[must_use]
     pub fn finish(self, (width, height): (f64, f64), title: &str) -> String {
         format!(

@@ -1,4 +1,4 @@
-//! The work inside the tasks, and the looks at the process: everything that is the same for all runtimes.
+//! The work inside the tasks, and readings of the process: everything that is the same for all runtimes.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -16,8 +16,8 @@ pub mod memory;
 
 pub use self::memory::Memory;
 
-/// The processor time of all threads an operation, in nanoseconds: of the whole repeat, also of what stands before and behind the clock
-/// that [`Run::elapsed`] is read by.
+/// The processor time of all threads for an operation, in nanoseconds. It covers the whole repeat, also the parts outside
+/// [`Run::elapsed`].
 pub const CPU: &str = "cpu ns";
 
 /// The processor time that all threads of this process have used.
@@ -70,7 +70,7 @@ pub fn two_words(i: u64) -> impl FnOnce() -> u64 + Send + 'static {
     }
 }
 
-/// The variable by which `claims` hands its calibration to its children, so that all compute for equally long.
+/// The variable by which `claims` passes its calibration to its children, so that all compute equally long.
 pub const SPIN_VARIABLE: &str = "FOREBEAR_BENCH_SPIN";
 
 /// Steps of [`spin`] that take about a millisecond on this machine, when it is left alone.
@@ -90,7 +90,8 @@ pub fn steps_per_ms() -> u64 {
     })
 }
 
-/// Computes, in steps and not by the clock: two arms on one core must take twice as long as one.
+/// Computes a number of steps, and not for a time: two arms on one core must take twice as long as
+/// one.
 pub fn spin(steps: u64) -> u64 {
     let mut x = black_box(88_172_645_463_325_252_u64);
     for _ in 0..steps {
@@ -124,7 +125,7 @@ impl Over {
         Over(counter.clone())
     }
 
-    /// The task came to its end by itself, and is not counted.
+    /// The task has finished by itself, and is not counted.
     pub fn forget(self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -143,7 +144,7 @@ pub fn pause() {
     std::thread::sleep(Duration::from_millis(5));
 }
 
-/// The names of the figures there are.
+/// The names of the figures.
 pub const FIGURES: &[&str] = &[
     CPU,
     graph::IDEAL,
@@ -189,13 +190,14 @@ pub const FIGURES: &[&str] = &[
     "at 10^6",
 ];
 
-/// Points of a curve with few items are measured over at least so many, and its last is told as the time of so many.
+/// Points of a curve with few items are measured over at least so many items. The time of the last point is for so
+/// many.
 pub const ITEMS: u64 = 20_000;
 
-/// How much dearer an item is where there are many than where there are few; see [`crate::claims::growth`].
+/// How many times an item costs among many what it costs among few; see [`crate::claims::growth`].
 pub const WORST: &str = "worst ratio";
 
-/// What the figure at a point of a curve is called; `None` for a number that no curve has.
+/// The name of the figure at a point of a curve; `None` for a number that no curve has.
 #[must_use]
 pub fn at(n: u64) -> Option<&'static str> {
     let name = match n {
@@ -218,7 +220,7 @@ pub fn far(i: u64) -> Duration {
     HOUR + Duration::from_nanos(scattered(i) % 60_000_000_000)
 }
 
-/// A number that tells nothing of its neighbours.
+/// A pseudo-random number for this index.
 #[inline]
 fn scattered(i: u64) -> u64 {
     i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8
@@ -239,7 +241,7 @@ pub fn instants(n: u64, spread_ms: u64) -> Vec<Instant> {
     order.into_iter().map(|place| first + Duration::from_nanos(place * step)).collect()
 }
 
-/// What a sleeper answers: how late it is, in nanoseconds.
+/// How late a sleeper is, in nanoseconds.
 ///
 /// # Panics
 ///
@@ -249,7 +251,7 @@ pub fn lateness(due: Instant) -> u64 {
     Instant::now().checked_duration_since(due).expect("a sleeper woke early").as_nanos() as u64
 }
 
-/// What all the sleepers have answered, made a run: from the last instant on.
+/// Makes a run of the sleepers' results: from the last instant on.
 #[must_use]
 pub fn late(due: &[Instant], mut late: Vec<u64>) -> Run {
     let end = Instant::now();

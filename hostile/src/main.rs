@@ -4,10 +4,12 @@
 //! hostile [--seed N] [--programs N | --minutes N] [--jobs N] [--grace SECONDS] [--without ID,ID,...] [--tell | --canary]
 //! ```
 //!
-//! A seed draws a program ([`program`]): closures that wait, spawn, cancel, panic, forget guards, leave threads, shut
-//! runtimes down, and re-enter; requests that are declared to be after others, that others complete, that are waited for
-//! together, hinted, polled as futures; on one to three runtimes with workers, or one without. A child process runs the programs in
-//! turn ([`world`], [`act`]); this process watches it. A program fails if
+//! A seed draws a program ([`program`]) on one to three runtimes with workers, or one without:
+//!
+//! * closures that wait, spawn, cancel, panic, forget guards, leave threads, shut runtimes down, and re-enter;
+//! * requests that are declared to be after others, that others complete, that are waited for together, hinted, or polled as futures.
+//!
+//! A child process runs the programs in turn ([`world`], [`act`]); this process watches it. A program fails if
 //!
 //! * its process ends by a signal, or a sanitizer reports an error,
 //! * it does not end within three times the grace of 20 seconds,

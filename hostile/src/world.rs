@@ -1,9 +1,9 @@
 //! What the threads and requests of one program share, and how a program ends.
 //!
-//! The end goes in steps. First the threads of the program have a short time to end by themselves. Then the world *stops*:
-//! it sets its event, adds permits, and gives up its completers, futures and ends of all channels, so that no wait is left that nobody can end. Then
-//! each runtime is shut down; a request that has not ended by the grace is a violation. Then the threads are joined, and all
-//! handles are dropped. At last every [`Value`](crate::value::Value) must have been dropped.
+//! The end goes in steps. First the threads of the program have a short time to end by themselves. Then the world *stops*. It sets its event, adds
+//! permits, and drops its completers, futures and the ends of all channels. So every wait that is left can end. Then each runtime is shut down; a
+//! request that has not ended by the grace is a violation. Then the threads are joined, and all handles are dropped. At last every
+//! [`Value`](crate::value::Value) must have been dropped.
 
 use std::collections::HashMap;
 use std::fmt;

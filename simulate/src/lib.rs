@@ -2,13 +2,19 @@
 //!
 //! # What is in it
 //!
-//! Workers as they are in `runtime/src/schedule/worker/` and `pool/src/worker.rs`: the private queue and its publication when somebody is
-//! hungry, shared queues and the half that a thief takes, a thief's patience, the injector behind its inbox, picks that compare
-//! published keys (above eight workers by the words of groups, four in turn, one look in 32 in full), mailboxes of resumed requests, and the
-//! protocol of sleep with its searchers and their heirs, its list of sleepers, ticks and passing on. Requests are lists of steps ([`work`]).
+//! Workers as they are in `runtime/src/schedule/worker/` and `pool/src/worker.rs`:
 //!
-//! Time is made of [`costs::Costs`]. What limits many cores is modelled by [lines](line::Line): who reads what another core has
-//! written waits for a hop; writes to one line, and locks, come one after the other. Threads have cores: with more threads than
+//! * the private queue, and its publication when another worker is hungry;
+//! * shared queues, the half that a thief takes, and a thief's patience;
+//! * the injector behind its inbox;
+//! * picks that compare published keys. Above eight workers they read the words of groups, four in turn, and one pick in 32 reads all;
+//! * mailboxes of resumed requests;
+//! * the protocol of sleep: searchers and their heirs, the list of sleepers, ticks, and passing a wake-up on.
+//!
+//! Requests are lists of steps ([`work`]).
+//!
+//! Time is made of [`costs::Costs`]. What limits many cores is modelled by [lines](line::Line). A core that reads what another has
+//! written waits for a hop. Writes to one line, and the holders of a lock, take turns. Threads have cores: with more threads than
 //! cores they take turns.
 //!
 //! # What is not

@@ -1,8 +1,8 @@
 //! A cache line: who has it, and who waits for it.
 //!
-//! A line that was written belongs to its writer; whoever reads it has a copy until the next write. Writes to one line come
-//! one after the other, in the order in which they are asked for, each as long as it takes: that is also what a lock is, whose
-//! holder has the line for the length of its section. Reads wait for nobody, which flatters a line that is written all the time.
+//! A line that was written belongs to its writer; whoever reads it has a copy until the next write. Writes to one line come one
+//! after the other, in the order in which they are requested, each for as long as it takes. A lock is modelled alike: its holder
+//! has the line for the length of its section. Reads wait for nobody, which flatters a line that is written all the time.
 
 use crate::costs::{Costs, Nanos};
 

@@ -236,8 +236,7 @@ impl Work for Roots {
     }
 }
 
-/// Roots that wake each other, for ever: each computes, lets another go on that is chosen by chance, and suspends until it is let go
-/// on, as often as it is.
+/// Roots that wake each other, for ever. Each computes, resumes another that is drawn at random, and suspends until it is resumed.
 #[derive(Debug)]
 pub struct Letters {
     /// How many roots.

@@ -1,15 +1,15 @@
 //! The model itself: workers that take steps, one event after the other.
 //!
-//! Each worker is in a *phase*, and has one event to come: the end of that phase. Between two events a worker acts on its own
-//! clock, which runs ahead of the world's by what its small steps cost; what it takes from a shared queue or from the roots it asks
-//! for by one event and gets by another, when it has the lock, so takers come to it in their order.
+//! Each worker is in a *phase*, and has one pending event: the end of that phase. Between two events a worker acts on its own
+//! clock. That clock runs ahead of the world's by what the worker's small steps cost. To take from a shared queue or from the
+//! roots, a worker asks by one event, and gets the work by another, when it has the lock. So takers get the lock in their order.
 //!
 //! Invariants:
 //!
-//! 1. A worker that has no core, or is blocked, has no event but perhaps a tick; `turn` counts its events, so that one which was
-//!    called off is known by its number.
-//! 2. The counts of searchers and sleepers and the list are as in `pool/src/signals.rs`: a worker is in the list, or is running
-//!    and perhaps a searcher, or has been taken off the list and is a searcher.
+//! 1. A worker that has no core, or is blocked, has no pending event but perhaps a tick. `turn` counts a worker's events, so an
+//!    event that was called off is recognised by its number.
+//! 2. The counts of searchers and sleepers and the list are as in `pool/src/signals.rs`. A worker is in the list; or it runs,
+//!    and is perhaps a searcher; or it was taken off the list and is a searcher.
 
 mod choosing;
 mod cores;
@@ -43,8 +43,8 @@ pub struct Machine {
     pub skew: Nanos,
     /// Whether the short way of the loop, too, tells who keeps something older private.
     pub tells: bool,
-    /// Whether who comes for a root takes the best when it has the lock, if that is not younger than the second best that it saw; else it
-    /// takes only what it saw, and looks again if that is gone.
+    /// Whether a worker that has locked the roots takes the best of them, if that is not younger than the second best that it saw.
+    /// Otherwise it takes only the root that it saw, and picks again if that is gone.
     pub second: bool,
     /// Whether hunger is left standing until as many are shown as sleep.
     pub fills: bool,
@@ -54,8 +54,8 @@ pub struct Machine {
     pub apart: usize,
     /// and fewer than so many.
     pub widest: usize,
-    /// Above eight workers, whether a look begins at the picker's own group and behind itself, so that those who see equals go to
-    /// different ones; else all begin at the first worker.
+    /// Above eight workers, whether a pick begins at the picker's own group, behind the picker. Then pickers that see equal keys
+    /// choose different workers. Otherwise every pick begins at the first worker.
     pub rotates: bool,
     /// Above eight workers, how many words a look reads that goes by them: other ones each time.
     pub samples: usize,

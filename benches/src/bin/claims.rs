@@ -6,17 +6,18 @@
 //! ```
 //!
 //! A round runs every runtime of every row once, each in a process of its own, the next round beginning with the next
-//! runtime. `NAME` is a claim or `claim/row`; lists may be separated by commas. `--quick` makes the loads small and one
-//! round the default: for trying out, not for figures. `--unordered` names this binary built with
-//! `--cfg forebear_unordered`, the other side of the claim `order`. `--natural` names it built with the plain release profile: it runs
-//! the second driver of forebear, which is left out without it. `--onetbb` names `benches/tbb/graph.cpp` built. A row that bounds the spread over processes has thirty rounds, the
-//! others seven; `--rounds` sets both. The exit code is 1 if a goal falls short.
+//! runtime. `NAME` is a claim or `claim/row`; lists may be separated by commas. `--quick` makes the loads small and one round the default. It is for
+//! trials: its figures mean nothing. `--unordered` names this binary built with `--cfg forebear_unordered`, the other side of the claim `order`.
+//! `--natural` names it built with the plain release profile: it runs the second driver of forebear, which is left out without the option.
+//! `--onetbb` names `benches/tbb/graph.cpp` built. A row that bounds the spread over processes has thirty rounds, the others seven; `--rounds` sets
+//! both. The exit code is 1 if a goal falls short.
 //!
-//! `--keep` puts the raw figures into a file; what stands there already is not measured again, and counts. `--fact` puts down
-//! beside them what only the caller knows. `--draw` makes the page `table.md` and its plots of all that is kept; with
-//! `--rounds 0` it does nothing else. A name or a number of workers that no row has is an error.
+//! `--keep` writes the raw figures into a file. Figures that the file has already are not measured again, and count. `--fact`
+//! adds a fact that only the caller knows. `--draw` makes the page `table.md` and its plots from all kept figures; with
+//! `--rounds 0` the program does nothing else. A name or a number of workers that no row has is an error.
 //!
-//! A child gets the parent's calibration of a millisecond of computing, and a malloc that keeps what is freed.
+//! A child gets the parent's calibration of a millisecond of computing. Its malloc is set to keep freed
+//! memory.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -34,8 +35,8 @@ use forebear_benches::{Claim, Load, NATURAL, Row, Runner, claims, page, rivals, 
 /// How long one process may take: the slowest, a million suspended coroutines, takes some ten seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// glibc returns large blocks to the system at once, and the next task faults them in again; the largest that it lets
-/// itself be told to keep is 32 MiB.
+/// glibc returns large blocks to the system at once, and the next task faults them in again; the largest block that
+/// it can be set to keep has 32 MiB.
 const KEEP_MEMORY: &str = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=4294967296";
 
 #[derive(Debug, Default)]
@@ -94,7 +95,8 @@ impl Options {
         Ok(options)
     }
 
-    /// What was asked for that is nowhere: nobody is to wait an hour for figures that do not come.
+    /// The arguments that name nothing. They are refused at the start, and not after an hour of
+    /// measuring.
     fn check(&self) -> Result<(), String> {
         let rows = || claims::ALL.iter().flat_map(|claim| claim.rows.iter().map(move |row| (claim, row)));
         if let Some(name) = self.benches.iter().find(|name| !rows().any(|(claim, row)| is(name, claim, row)))
@@ -135,7 +137,7 @@ impl Options {
     }
 }
 
-/// Whether it is called so: by its claim's name, or by both.
+/// Whether the row has this name: that of its claim, or `claim/row`.
 fn is(name: &str, claim: &Claim, row: &Row) -> bool {
     name.strip_prefix(claim.name)
         .is_some_and(|rest| rest.is_empty() || rest.strip_prefix('/') == Some(row.name))
@@ -175,7 +177,7 @@ fn child([claim, row, name, workers]: &[String; 4], quick: bool) -> Result<(), S
     Ok(())
 }
 
-/// All that comes out of a pipe. What was read before an error stands: the exit code tells of an early end.
+/// Reads a pipe to its end. After an error it answers what it has read: the exit code shows an early end.
 fn read(pipe: Option<impl Read>) -> String {
     let mut text = String::new();
     let _ = pipe.map(|mut pipe| pipe.read_to_string(&mut text));
@@ -229,7 +231,8 @@ fn measure(options: &Options, place: &Place, program: &PathBuf) -> Result<Sample
     Sample::from_lines(&lines).ok_or(format!("no sample in {lines:?}"))
 }
 
-/// One round: every runtime of every row, but what is kept already, and how quiet it was meanwhile.
+/// One round: every runtime of every row whose figures are not kept already, and how quiet the
+/// machine was.
 fn round(
     options: &Options,
     cells: &[Cell],

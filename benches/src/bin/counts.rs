@@ -1,17 +1,18 @@
 //! Small fixed workloads for callgrind, on one worker: `counts WORKLOAD RUNTIME N`, or `counts --list`.
 //!
-//! Prints `ops` and how many operations it did. What starting and stopping cost is the same for any N, so the
-//! difference between two runs, divided by the difference of their operations, is the number of instructions an
-//! operation takes; `ci/counts` does that. On one worker it comes out the same each time, but for what other threads do.
+//! Prints `ops` and how many operations it did. Starting and stopping cost the same for any N. So the difference between
+//! two runs, divided by the difference of their operations, is the number of instructions of an operation; `ci/counts`
+//! does that. On one worker the number is the same each time, except for the work of other threads.
 //!
-//! may is not among the rivals: its pool of stacks has more mappings than valgrind has room for.
+//! may is not among the rivals: its pool of stacks has more mappings than valgrind supports.
 
 use std::process::ExitCode;
 
 use forebear_benches::work::graph::Shape;
 use forebear_benches::{Across, Edges, How, Load, With, rivals};
 
-/// A workload by name: its load for a given size, a size that is quick enough under callgrind, and who does it.
+/// A workload by name: its load for a given size, a size that is quick enough under callgrind, and the runtimes
+/// that run it.
 struct Count {
     name: &'static str,
     load: fn(u64) -> (Load, u64),

@@ -1,4 +1,5 @@
-//! Counts what forebear does under the loads that the model of `simulate` has too, to be laid beside it.
+//! Counts what forebear does under the loads that the model of `simulate` also has, for comparison with
+//! the model.
 //!
 //! ```text
 //! observe [REPEATS]

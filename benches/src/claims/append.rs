@@ -1,10 +1,11 @@
-//! Ninety-nine that append to a list in order, and poll for their turn under its lock. The last is made first.
+//! Ninety-nine contenders append to a list in order, and poll for their turn under its lock. The last is made
+//! first.
 //!
-//! One can append, and the others take the lock for nothing. A task that waits long for the lock delays all of them. std and parking_lot have no tasks:
-//! in each row as many threads.
+//! One contender can append; the others take the lock in vain. A contender that waits long for the lock delays all of them. std and parking_lot have
+//! no tasks: they use as many threads in each row.
 //!
-//! On one worker there is no row of tasks alone: who polls there is alone with the lock, never waits, and so keeps its worker from all
-//! others for ever. That is a loop that has to yield (`Mutex`, *Fairness*). With threads beside it the lock is contended, and all come to their end.
+//! On one worker there is no row of tasks alone. A task that polls there always finds the lock free and never waits, so it keeps its worker from the
+//! others for ever. Such a loop has to yield (`Mutex`, *Fairness*). With threads beside it the lock is contended, and all contenders finish.
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};
 use crate::load::{Contenders, Load};
@@ -15,7 +16,7 @@ const fn runners(of: Contenders) -> [Runner; 3] {
 }
 
 const GOALS: &[Goal] = &[Goal::times(3.0, "threads")];
-/// With one worker all are only asked to come to an end.
+/// With one worker the goal is only that all finish.
 const ENDS: &[Goal] = &[Goal::new(Measure::PerOp, Bound::Completes)];
 
 /// Threads, tasks, and both.

@@ -1,8 +1,8 @@
 //! What callbacks cost: a request that is made, subscribed to, submitted and waited for, one at a time.
 //!
-//! The row without callbacks is what the others are to be compared with. tokio has none; what comes nearest is a second
-//! task that awaits the first and calls the closures. So tokio's rows hold one task more from one callback on; and its
-//! closures are called after the first task is over, where forebear's are a part of the request.
+//! The row without callbacks is the base of comparison. tokio has no callbacks; the nearest is a second task that
+//! awaits the first and calls the closures. So tokio's rows with callbacks have one task more. Its closures run after
+//! the first task is over, where forebear's are a part of the request.
 
 use crate::claim::{Claim, Row, runner};
 use crate::load::Load;

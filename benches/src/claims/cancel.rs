@@ -1,12 +1,13 @@
-//! What a cancel takes with 100,000 in flight, from asking to the last one over.
+//! How long a cancel takes with 100,000 requests in flight, from the call to the end of the last.
 //!
 //! forebear: the parent's `cancel`, until a scope around its children has returned; children that are suspended return
-//! by their refused waits, children that have not begun are dropped. tokio: `JoinSet::shutdown`, which drops futures and
-//! runs no code of theirs but destructors. One among many: `cancel` or `AbortHandle::abort`, and a wait until it is over.
+//! from their cancelled waits, and children that have not started are dropped. tokio: `JoinSet::shutdown`, which drops
+//! futures and runs no code of theirs but destructors. One among many: `cancel` or `AbortHandle::abort`, and a wait until
+//! it is over.
 //!
-//! *Suspended* is in a wait for another request (tokio: for a `Notify`). The others stand before a lock that somebody else
-//! holds (`lock_or_cancelled`: a plain `lock` is no cancellation point), before a full channel, in a sleep, or run: they go round,
-//! look whether they are cancelled, and yield.
+//! *Suspended* requests wait for another request (tokio: for a `Notify`). The others wait for a lock that another task holds
+//! (`lock_or_cancelled`: a plain `lock` is no cancellation point), for room in a channel, or sleep. Those that run loop: they
+//! check for a cancel, and yield.
 
 use crate::claim::{Claim, Row, Runner, runner};
 use crate::load::{Load, Stand};
@@ -26,7 +27,7 @@ const fn standing(name: &'static str, runners: &'static [Runner]) -> Row {
 
 const SOME: Load = Load::CancelSome { among: 100_000, victims: 1_000 };
 
-/// All suspended, none begun, half of each, all in the same place, and one after the other.
+/// All suspended, none started, half of each, all in the same place, and one after the other.
 pub const CLAIM: Claim = Claim {
     name: "cancel",
     op: "request ended",

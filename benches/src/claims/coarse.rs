@@ -1,7 +1,7 @@
-//! Work that is worth sharing at once, after a pause in which every worker fell asleep.
+//! Work that should be shared at once, after a pause in which every worker fell asleep.
 //!
-//! This is what lazy publication can lose: nobody is hungry yet when the work is forked, and the owner is busy in a
-//! user's code from then on. Two arms of a millisecond must take one; a hundred must take fifty.
+//! Lazy publication can fail here: no worker is hungry yet when the work is forked, and the owner runs user code
+//! from then on. Two arms of a millisecond must take one millisecond on two workers; a hundred must take fifty.
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::Load;

@@ -1,7 +1,7 @@
 //! A million nested waits: a request that waits for one that waits for one.
 //!
-//! Whoever waits by running others on top of its own stack overflows it, and dies; each runtime therefore has a process
-//! of its own. Not for criterion.
+//! A runtime that waits by running other tasks on top of its own stack overflows it, and the process dies. So each
+//! runtime has a process of its own, and criterion does not run this claim.
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, runner};
 use crate::load::Load;

@@ -1,9 +1,10 @@
-//! A lock that 2, 10 and 100 want again and again: how long the longest wait is, beside the median.
+//! A lock that 2, 10 and 100 contenders take again and again: how long the longest wait is, beside
+//! the median.
 //!
-//! A section takes some hundreds of nanoseconds, and each contender does as much outside. A lock that leaves the choice to chance
-//! has a short median and may let one wait for ever; one that hands over in turn has a median as long as all its waits. The goal is about the ratio;
-//! what a section costs, with all waits, stands beside it. parking_lot and std have no tasks: in each row as many threads.
-//! may is not in the last two rows: with threads and tasks at one lock, it did not come to its end in 180 s in three processes.
+//! A section takes some hundreds of nanoseconds, and each contender does as much outside. A lock that leaves the choice to chance has a short
+//! median, and may starve a waiter. A lock that is handed over in turn has a median as long as all its waits. The goal bounds the ratio; the table
+//! also has the cost of a section with all waits. parking_lot and std have no tasks: they use as many threads in each row. may is not in the last
+//! two rows: with threads and tasks at one lock, it did not finish within 180 s in three processes.
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};
 use crate::load::{Contenders, Load};

@@ -1,9 +1,9 @@
 //! What a request costs that has a name, a callback, a deadline, or is waited for with a time-out: made, submitted and waited for,
 //! one at a time.
 //!
-//! The first row has nothing of it, and is what the others are to be compared with. A wait with a time-out never runs its target,
-//! but queues it and suspends; one for a request that keeps to a stack of its own does so, too, without a timer. That none of it
-//! costs anything when it is not used is a matter of instructions: see `ci/counts`.
+//! The first row has none of these, and is the base of comparison. A wait with a time-out never runs its target, but queues it
+//! and suspends. A wait for a request that needs a stack of its own does the same, without a timer. `ci/counts` shows
+//! that an unused feature costs nothing, in instructions.
 
 use crate::claim::{Claim, Row, Runner, runner};
 use crate::load::{Load, With};

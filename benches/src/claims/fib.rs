@@ -1,6 +1,6 @@
 //! Fork-join without a cut-off: Fibonacci of 27, and 30 for two workers, where 27 is over before both are warm.
 //!
-//! The runtimes that make a task of every fork get a smaller number; their figure per fork is the kinder for it.
+//! The runtimes that make a task of every fork get a smaller number; their figure per fork is better for it.
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::{How, Load};
@@ -9,7 +9,8 @@ const fn fib(n: u64, how: How) -> Load {
     Load::Fib { n, how }
 }
 
-/// By `join`, by requests taken, by requests looked at.
+/// By `join`, by requests whose value is taken, by requests whose value is read through a
+/// reference.
 pub const CLAIM: Claim = Claim {
     name: "fib",
     op: "fork",

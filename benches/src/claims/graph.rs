@@ -1,8 +1,9 @@
-//! Graphs whose edges are known beforehand: each node computes for as long as the row says, after all that it is after.
+//! Graphs whose edges are known beforehand. Each node starts after all its predecessors, and computes for as long as
+//! the row says.
 //!
-//! forebear declares the edges (`builder().after_all(…)`); in the rows *by wait* each node is a request that waits for those it is after. Graphs
-//! are made and run under the clock. rayon runs one level after the other, which is known to it beforehand. dagrs takes smaller graphs: it needs
-//! about a hundred microseconds a node. oneTBB is a program of another language, and has to be built (`benches/compare`).
+//! forebear declares the edges (`builder().after_all(…)`); in the rows *by wait* each node is a request that waits for its predecessors. The
+//! time includes making the graph. rayon runs one level after the other; it gets the levels ready-made. dagrs gets smaller graphs: it needs
+//! about a hundred microseconds a node. oneTBB is a C++ program, and has to be built (`benches/compare`).
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};
 use crate::load::{Edges, Load};

@@ -1,7 +1,8 @@
-//! The same with more and more of something: time an item must stay about the same. The points of each curve are its figures.
+//! The same work with growing numbers of requests, waiters, levels, timers or workers: the time for an item must stay about
+//! the same. The points of each curve are its figures.
 //!
-//! More workers than cores must cost little. A thousand requests, waiters or levels stay in the caches, a million do not and
-//! fault in memory: the bound leaves room for that, and for nothing that grows with their number.
+//! More workers than cores must cost little. A thousand requests, waiters or levels stay in the caches; a million do not,
+//! and fault in memory. The bound leaves room for that, and for nothing that grows with their number.
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};
 use crate::load::{Fixed, Grows, Load};
@@ -19,7 +20,7 @@ const fn items(name: &'static str, runners: &'static [Runner], goals: &'static [
     Row { name, workers: &[1, 2], runners, goals }
 }
 
-/// The number of the row's workers is the most there are.
+/// The row's number of workers is the largest one of the curve.
 const fn workers(name: &'static str, runners: &'static [Runner]) -> Row {
     const GOALS: &[Goal] = &at_most(1.2);
     Row { name, workers: &[16], runners, goals: GOALS }

@@ -1,6 +1,6 @@
-//! What a runtime costs that has nothing to do, and how long it takes to wake it from outside.
+//! The cost of an idle runtime, and how long it takes to wake it from outside.
 //!
-//! That no core idles while there is work that could be stolen is what [`coarse`](super::coarse) is about.
+//! [`coarse`](super::coarse) measures that no core idles while there is work to steal.
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, runner};
 use crate::load::Load;

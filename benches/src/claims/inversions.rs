@@ -1,9 +1,8 @@
 //! How far picks are from the exact order, and how soon the oldest root is over.
 //!
-//! A pick is inverted if something that comes before what was picked stood anywhere, private to another worker or not, and
-//! was picked later: see [`forest`]. That no root is passed over while it stands on the injector is a promise; the
-//! rest is counted. With workers more than cores, one that has lost its core in the middle of a look picks by what it saw
-//! before.
+//! A pick is inverted if an earlier task of the order was in any queue, private to another worker or not, and was picked
+//! later: see [`forest`]. It is a promise that no pick passes over a root in the injector; other inversions are only
+//! counted. With more workers than cores, a worker that loses its core during a pick decides by what it read before.
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, runner};
 use crate::load::{Arrivals, Load};
@@ -20,7 +19,7 @@ const POISSON: Load = roots(Arrivals::Poisson(80));
 const NONE_PASSED: Goal = Goal::new(Measure::Figure(forest::ROOTS_PASSED), Bound::AtMost(0.0));
 const OLDEST_FIRST: Goal = Goal::new(Measure::Figure(forest::OLDEST), Bound::Times(0.25, "pool-fifo"));
 
-/// A batch, and roots that come by chance.
+/// A batch, and roots that arrive at random.
 pub const CLAIM: Claim = Claim {
     name: "inversions",
     op: "task",

@@ -1,12 +1,12 @@
-//! What requests hold that have not begun, and what a burst of suspended ones leaves behind.
+//! The memory of unstarted requests, and the memory that a burst of suspended ones leaves behind.
 //!
-//! Bytes are resident memory and page tables, divided by their number. Of a request that has not begun neither the user's closure
-//! counts nor the handle that its maker keeps; of a future, nothing of the closure that it calls. The rest is header and queue. What
-//! suspended ones hold stands in [`suspended`](super::suspended), beside the rivals.
+//! Bytes are resident memory and page tables, divided by their number. For an unstarted request neither the user's closure counts
+//! nor the maker's handle; for a future, the closure that it calls does not count. The rest is header and queue. The claim
+//! [`suspended`](super::suspended) measures suspended ones, beside the rivals.
 //!
-//! In the rows of bursts all requests are over and their handles gone, and the runtime has nothing to do: then it gives memory back. At once
-//! that of most stacks; after a rest also headers, and the stacks that workers keep for the next crowd. Page tables stay. No rival stands there: tasks without stacks leave
-//! that to malloc, which the children are told to keep what is freed; may keeps its stacks.
+//! In the rows of bursts all requests are over, their handles are dropped, and the runtime is idle: then it releases memory. It releases most stacks
+//! at once. After a rest it releases headers too, and the stacks that workers keep for the next burst. Page tables stay. These rows have no rival.
+//! Tasks without stacks leave this to malloc, which is set to keep freed memory here; may keeps its stacks.
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};
 use crate::load::Load;

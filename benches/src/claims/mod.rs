@@ -1,4 +1,4 @@
-//! The claims, a file each. `docs/performance.md` shows how they stand.
+//! The claims, a file each. `docs/performance.md` has the results.
 
 use crate::claim::Claim;
 

@@ -1,8 +1,8 @@
 //! A bounded channel of 64 places: four senders to one receiver, and one to one.
 //!
 //! The goal is 0.8 times Go, which took 33 ns an item when it was set, beside tokio's 66. Go is not among the rivals here, so the goal is
-//! judged against tokio by these figures: 0.8 × 33 / 66 = 0.4. may's channels are unbounded, its senders never wait. Whoever has only
-//! threads has one a task, whatever the number of workers.
+//! judged against tokio by these figures: 0.8 × 33 / 66 = 0.4. may's channels are unbounded, so its senders never wait. Rivals
+//! without tasks use one thread a task, whatever the number of workers.
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::Load;

@@ -1,8 +1,8 @@
 //! A lock held for one addition: by one task that is alone with it, and by 64 tasks for one number.
 //!
 //! On one worker tasks that do not suspend under the lock never meet there, so only two workers contend. parking_lot, std and the
-//! like have no tasks: as many threads as there are workers do the tasks' sections, one task after the other, which is what a pool
-//! of threads would make of them.
+//! like have no tasks. As many threads as there are workers execute the tasks' sections, one task after the other, as a pool of
+//! threads would.
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::Load;

@@ -1,6 +1,6 @@
-//! A lock held across a suspension: 64 tasks, and whoever has the lock yields, so that all the others wait for it.
+//! A lock held across a suspension: 64 tasks, of which the holder yields, so that all others wait for the lock.
 //!
-//! Threads: one a task, so the system's scheduler makes the turns.
+//! Rivals without tasks use one thread a task, so the system's scheduler decides the turns.
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::Load;

@@ -14,7 +14,7 @@ const FLAT: Load = Load::SpawnIn { n: 1_000_000, how: How::Scope };
 const TREE: Load = Load::Skynet { leaves: 1_000_000, how: How::Value };
 const TURNS: Load = Load::Switch { tasks: 8, yields: 25_000, calls: 0 };
 
-/// Many roots at once, and the rows of other claims in which order could be felt.
+/// Many roots at once, and the rows of other claims that the order could slow down.
 pub const CLAIM: Claim = Claim {
     name: "order",
     op: "operation",

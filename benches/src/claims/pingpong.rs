@@ -1,12 +1,12 @@
 //! A token between two tasks, over two channels of capacity 1: on one worker, and across two.
 //!
-//! The goals are 0.2 and 1.0 times Go, which took 195 ns on one worker and 12 to 47 µs across two when they were set, beside tokio's
-//! 216 ns and 38 µs. Go is not among the rivals here, so the goals are judged against tokio by these figures: 0.2 × 195 / 216 = 0.18, and
-//! 1.0.
+//! The goals are 0.2 and 1.0 times Go, which took 195 ns on one worker and 12 to 47 µs across two when they were set. This is beside
+//! tokio's 216 ns and 38 µs. Go is not among the rivals here, so the goals are judged against tokio by these figures: 0.2 × 195 / 216 =
+//! 0.18, and 1.0.
 //!
-//! Across two, each side stands on a worker of its own: forebear pins what has started; tokio and smol, whose tasks move to whoever
-//! wakes them, get two runtimes of one thread each. May has no such thing. Channels of may are unbounded. Whoever has only threads
-//! has one for each side.
+//! Across two, each side runs on a worker of its own. forebear pins started requests; tokio and smol, whose tasks move to the
+//! worker that wakes them, get two runtimes of one thread each. may cannot do this, and its channels are unbounded. Rivals
+//! without tasks use a thread for each side.
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, runner};
 use crate::load::{Across, Load};

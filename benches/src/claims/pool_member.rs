@@ -1,8 +1,8 @@
 //! Many tasks with a bound on how many are active, each value handed on as it comes: forebear's `RequestPool`, tokio's
 //! `JoinSet` with the bound kept by the loop around it.
 //!
-//! With a bound as small as the number of workers a member often has to wait for the receiver, and from outside that is a
-//! wake-up of a thread; `wide` leaves room.
+//! With a bound as small as the number of workers a member often waits for the receiver. From outside that is a wake-up
+//! of a thread; `wide` leaves room.
 
 use crate::claim::{Claim, Row, runner};
 use crate::load::Load;

@@ -1,7 +1,7 @@
 //! A tree of tasks, ten children a node, a million leaves: the sum of the leaves' numbers.
 //!
 //! chili halves instead, as it has only `join`. forte helps while it waits, nesting on one stack, and now and then
-//! overflows it with two workers: such a run is counted as one that died.
+//! overflows it with two workers: such a run counts as died.
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::{How, Load};

@@ -1,10 +1,10 @@
 //! A hundred thousand tasks that sleep, and how late they continue.
 //!
-//! All of them sleep before the first is due: at one instant, or at as many instants as there are tasks, spread over a tenth of a
-//! second (a microsecond each, which is more than anybody keeps up with) and over a second. Late is the time between the instant
-//! and the first step of the task, on the clock; tokio's instants are milliseconds, rounded up. Whoever gathers what they say waits for the
-//! last of them first: at one instant it would else be woken once for each, in front of them where the oldest goes first and behind
-//! them all where the first come does, and that would be what is measured.
+//! All of them sleep before the first is due. They are due at one instant, or at as many instants as there are tasks. These are spread over
+//! a tenth of a second (one each microsecond, more than any runtime can serve) and over a second. Late is the time between the instant and
+//! the first step of the task, on the clock; tokio's instants are milliseconds, rounded up. The task that collects their results waits
+//! for the last of them first. Otherwise one instant would wake it once for each task. It would run before them where the oldest runs
+//! first, and after all of them in a first-in, first-out queue. The claim would measure that.
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};
 use crate::load::Load;

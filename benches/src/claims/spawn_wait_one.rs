@@ -1,6 +1,6 @@
 //! A task made and waited for before the next is made.
 //!
-//! On one worker this is the price of a task; on two it also shows whether a spawn wakes somebody for nothing.
+//! On one worker this is the price of a task; on two it also shows whether a spawn wakes a worker in vain.
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, runner};
 use crate::load::{How, Load};
@@ -12,7 +12,7 @@ const fn ones(n: u64, how: How) -> Load {
 /// A thousandth of what the original in Python took, which is not measured here: 29 µs.
 const OF_THE_ORIGINAL: Goal = Goal::new(Measure::PerOp, Bound::AtMost(29.0));
 
-/// The value taken, and looked at.
+/// The value taken, and read through a reference.
 pub const CLAIM: Claim = Claim {
     name: "spawn_wait_one",
     op: "task",

@@ -1,4 +1,4 @@
-//! A million suspended requests: what they hold, and what it costs to wake them.
+//! A million suspended requests: their memory, and the cost of waking them.
 //!
 //! Bytes are resident memory and page tables, divided by their number; requests ask for 48 KiB of guaranteed stack.
 //! Stackless tasks are in the row for scale. may stops at some 32,000 stacks, two map entries each.
@@ -10,7 +10,7 @@ const fn crowd(n: u64, scattered: bool) -> Load {
     Load::Suspended { n, scattered }
 }
 
-/// In whatever order they are woken.
+/// The same for any order of waking.
 const GOALS: &[Goal] = &[
     Goal::new(Measure::Figure("bytes"), Bound::AtMost(4.4 * 1024.0)),
     Goal::new(Measure::PerOp, Bound::AtMost(150.0)),

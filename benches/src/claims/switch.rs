@@ -1,7 +1,7 @@
 //! A yield on one worker: eight tasks take turns.
 //!
-//! Eight, because one task alone may be allowed to continue without a switch. Next to the switch itself, return addresses decide:
-//! each call that stands between the last resume and the next yield is mispredicted on the way out. Hence three rows.
+//! There are eight, because one task alone may continue without a switch. Besides the switch itself, return addresses decide the
+//! time: each call between the last resume and the next yield is mispredicted when it returns. Hence three rows.
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::Load;

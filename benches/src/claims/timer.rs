@@ -1,11 +1,11 @@
-//! A timer that never fires: armed and taken back. That is the life of nearly every time-out.
+//! A timer that never fires: armed and disarmed. Nearly every time-out is like that.
 //!
 //! *One at a time* and *all standing* are the timer alone, without a wait around it, an hour off. forebear: what every wait with a
 //! time-out does before it parks and after it continues, on a context that does not park. tokio: a `Sleep`, and smol: a `Timer`,
-//! polled once and dropped. *Met in time* is a wait as users write it: a token goes back and forth over two channels, and each
+//! polled once and dropped. *Met in time* is a wait as users write it. A token goes back and forth over two channels, and each
 //! side receives with a time-out (forebear: `recv_timeout`; tokio: `timeout(HOUR, recv())`; smol: `recv()` or a `Timer`).
 //!
-//! Each of the rivals reads the clock once a timer, which takes 20 ns; forebear mostly estimates what it would say.
+//! Each of the rivals reads the clock once a timer, which takes 20 ns; forebear mostly estimates the time.
 
 use crate::claim::{Claim, Goal, Row, Runner, runner};
 use crate::load::Load;

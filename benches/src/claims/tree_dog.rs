@@ -1,7 +1,7 @@
-//! Image work, 768 tasks of a quarter millisecond: a scheduler must not show.
+//! Image work, 768 tasks of a quarter millisecond: the scheduler's cost must not be visible.
 //!
-//! The bar is a thread a core taking numbers from one counter. `claims` tells the children's malloc to keep what is
-//! freed, else the order of allocations decides.
+//! The base of comparison is one thread a core that takes numbers from a shared counter. `claims` sets the
+//! children's malloc to keep freed memory; otherwise the order of allocations would decide.
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::Load;

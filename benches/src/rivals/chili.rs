@@ -1,7 +1,7 @@
 //! chili: `join` with a heartbeat, and nothing else. The calling thread is one of the workers.
 //!
 //! Flat work is done by halving a range, which is not a spawn a task: read those rows as a parallel loop. By default
-//! chili looks for somebody to share with only at every 64th join; coarse work and images use its every-join form.
+//! chili tries to share work only at every 64th join; coarse work and images use its every-join form.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};

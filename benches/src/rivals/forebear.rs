@@ -1,7 +1,7 @@
 //! forebear itself, by its public face and with the default features of the released crate.
 //!
 //! Switched on by the cargo feature `forebear`. Under `--cfg forebear_unordered` the same file is the other side of
-//! `order`: it then answers to another name, so that no figure can be taken for the wrong one's.
+//! `order`: it then has another name, so that the figures of the two builds cannot be confused.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ mod growth;
 mod sync;
 mod time;
 
-/// What a request of the suspended million asks for: the smallest size class.
+/// The guaranteed stack of each of the million suspended requests: the smallest size class.
 const SMALL_STACK: usize = 48 * 1024;
 
 /// A runtime of its own, not the default one.
@@ -31,7 +31,7 @@ const SMALL_STACK: usize = 48 * 1024;
 pub struct Forebear {
     runtime: Runtime,
     workers: usize,
-    /// What is asked for where many requests are suspended at once; `None` for the default.
+    /// The guaranteed stack where many requests are suspended at once; `None` for the default.
     stack: Option<usize>,
 }
 
@@ -47,7 +47,7 @@ impl Forebear {
         Forebear { runtime, workers, stack: Some(SMALL_STACK) }
     }
 
-    /// The same with one worker, which never estimates what time it is.
+    /// The same with one worker, which never estimates the time.
     ///
     /// # Panics
     ///
@@ -190,10 +190,10 @@ fn mark_in_scope(marks: &'static [AtomicU8]) {
     });
 }
 
-/// A crowd of requests in front of a gate.
+/// Many requests that wait for one request, the gate.
 ///
-/// The gate is a request, too: it goes round by `yield_now` until everybody stands in front of it, then looks at the
-/// clock and the memory, and ends. A scattered crowd waits for a thousand requests that wait for the gate.
+/// The gate calls `yield_now` in a loop until all others wait for it, then reads the clock and the memory, and ends.
+/// Scattered requests wait for a thousand requests that wait for the gate.
 fn suspend(n: u64, scattered: bool) -> Run {
     let parked = Arc::new(AtomicU64::new(0));
     let (before, start) = (Memory::now(), Instant::now());
@@ -264,7 +264,7 @@ fn root(children: u64) -> u64 {
     sum((0..children).map(|_| spawn(child)).collect())
 }
 
-/// Requests that are each made with something beside their work, submitted, and waited for.
+/// Requests that are each made with a feature beside their work, submitted, and waited for.
 fn features(n: u64, with: With) -> Run {
     fn each(n: u64, one: impl Fn(u64) -> u64) -> Run {
         Run::timed(|| (0..n).map(one).sum())

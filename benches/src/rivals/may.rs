@@ -1,7 +1,7 @@
 //! may: stackful coroutines that move between its workers.
 //!
 //! Its scheduler is a static: the number of workers is that of the first start in a process. Its pool of stacks is set
-//! to 20,000 instead of 1,000, which makes a birth up to ten times as cheap; above some 32,000 stacks it fails, so
+//! to 20,000 instead of 1,000, which makes a spawn up to ten times as cheap. Above some 32,000 stacks it fails, so
 //! flat loads come in batches.
 
 use std::sync::Arc;
@@ -101,8 +101,8 @@ fn turns(tasks: u64, yields: u64, pause: impl Fn() + Copy + Send + 'static) -> R
     inside(move || Run::timed(|| sum((0..tasks).map(|_| go!(turn)).collect())))
 }
 
-/// Made and woken by the caller's thread: a coroutine that goes round by `yield_now` on the only worker would keep it
-/// from starting the others.
+/// Made and woken by the caller's thread: a coroutine that yields in a loop on the only worker would keep it from
+/// starting the others.
 fn suspend(n: u64, scattered: bool) -> Run {
     let gates: Vec<_> = (0..if scattered { 1000 } else { 1 }).map(|_| Arc::new(SyncFlag::new())).collect();
     let parked = Arc::new(AtomicU64::new(0));

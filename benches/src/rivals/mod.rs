@@ -45,7 +45,7 @@ pub const ONETBB: &str = "onetbb";
 /// The name under which tokio with `FuturesUnordered` appears in a row.
 pub const UNORDERED_FUTURES: &str = "tokio-unordered";
 
-/// The name of forebear's first driver where it does by waits what it does by declared dependencies under its own name.
+/// The name of forebear's first driver where graphs are built by waits instead of declared dependencies.
 pub const BY_WAIT: &str = "forebear by wait";
 
 /// Whether [`start`] knows the name in this build.
@@ -122,9 +122,8 @@ pub fn start(name: &str, workers: usize) -> Option<Box<dyn Rival>> {
     })
 }
 
-/// The same with one worker, to have its instructions counted. A machine that only counts has no counter of its processor's that
-/// runs beside the clock: there forebear takes its readings for torn, each time, as on no other. So its clock is read, as where
-/// there is no such counter.
+/// The same with one worker, for counting instructions. Under valgrind the processor's time stamp counter does not run beside
+/// the clock, so forebear would take every reading for torn. So there it reads the clock, as on machines without such a counter.
 #[must_use]
 pub fn start_to_count(name: &str) -> Option<Box<dyn Rival>> {
     match name {

@@ -5,7 +5,7 @@
 //! * stacks of the default size;
 //! * each yield is made in a function of the user's own;
 //! * requests are made from outside by [`Runtime::spawn`], without a scope;
-//! * a time-out that is taken back is that of a request, by the builder.
+//! * a disarmed time-out is that of a request, by the builder.
 //!
 //! `claims` runs it in a binary that is built with the plain release profile, without link-time optimisation and with the default
 //! number of codegen units. Neither driver binds its threads to processors.
@@ -25,7 +25,7 @@ use crate::work::{self, HOUR};
 pub struct Natural {
     runtime: Runtime,
     first: Forebear,
-    /// Its instructions are counted: who of two threads runs what must not be left to chance.
+    /// Its instructions are counted, so which thread runs a request must not depend on chance.
     counted: bool,
 }
 

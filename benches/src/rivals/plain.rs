@@ -1,5 +1,5 @@
-//! forebear's plain thread pool with one queue for all tasks, first in, first out or last in, first out: what a scheduler does
-//! that knows nothing of families. Its tasks cannot suspend.
+//! forebear's plain thread pool with one queue for all tasks, first in, first out or last in, first out: a scheduler without
+//! lineages. Its tasks cannot suspend.
 
 use std::fmt::Debug;
 use std::sync::Arc;

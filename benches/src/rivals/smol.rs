@@ -151,7 +151,7 @@ async fn suspend(n: u64, scattered: bool) -> Run {
     Run { figures, ..wake.await }
 }
 
-/// Nothing runs meanwhile: the only worker makes them.
+/// No task runs meanwhile: the only worker makes them.
 async fn queued(n: u64) -> Run {
     let (before, start) = (Memory::now(), Instant::now());
     let mut future = 0;

@@ -1,5 +1,5 @@
-//! std's threads: one a task where that is bearable, and for image work what one writes by hand, a counter and a thread
-//! a core.
+//! std's threads: one for each task where that is feasible. For image work: a thread for each core, and a shared
+//! counter.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

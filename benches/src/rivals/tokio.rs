@@ -20,7 +20,7 @@ mod time;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A runtime without its drivers for sockets and, unless that is what is measured, time.
+/// A runtime without the driver for sockets, and without that for time unless time is measured.
 #[derive(Debug)]
 pub struct Tokio {
     runtime: Runtime,
@@ -92,7 +92,7 @@ fn nested(levels: u64) -> Boxed<u64> {
     })
 }
 
-/// The bound is kept by the loop: tokio has none to give.
+/// The loop keeps the bound: tokio offers none.
 async fn members(n: u64, bound: usize) -> u64 {
     let (mut set, mut begun, mut sum) = (JoinSet::new(), 0, 0);
     loop {
@@ -149,7 +149,7 @@ async fn suspend(n: u64, scattered: bool) -> Run {
     Run { figures, ..wake.await }
 }
 
-/// Nothing runs meanwhile: the only worker makes them.
+/// No task runs meanwhile: the only worker makes them.
 async fn queued(n: u64) -> Run {
     let (before, start) = (Memory::now(), Instant::now());
     let mut future = 0;

@@ -1,4 +1,5 @@
-//! Contenders for one lock: how long each waits for it, and how long they take that have to come in order.
+//! Contenders for one lock: how long each waits for it, and how long they take if they have to append in
+//! order.
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -41,7 +42,8 @@ impl Locked for parking_lot::Mutex<u64> {
     }
 }
 
-/// Several that take a lock again and again, until there have been so many sections of [`spin`]. Outside of it they do as much.
+/// Several contenders take a lock again and again, until there have been so many sections of [`spin`]. Outside the lock they
+/// compute as long.
 #[derive(Debug)]
 pub struct Contest {
     many: u64,
@@ -59,18 +61,19 @@ impl Contest {
         Contest { many, sections, arrived: AtomicU64::new(0), waits, start: Instant::now() }
     }
 
-    /// One more has begun.
+    /// One more contender has started.
     pub fn arrive(&self) {
         self.arrived.fetch_add(1, AcqRel);
     }
 
-    /// Whether all have begun. Until then nobody takes the lock.
+    /// Whether all have started. Until then none takes the lock.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.arrived.load(Acquire) == self.many
     }
 
-    /// What one does under the lock that it has asked for then. Answers whether it continues.
+    /// One section, of a contender that requested the lock at `asked`. Answers whether the
+    /// contender continues.
     pub fn section(&self, asked: Instant, waits: &mut Vec<Duration>, number: &mut u64) -> bool {
         waits.push(asked.elapsed());
         // The last wait of each counts, too: it may have stood there from the beginning.
@@ -82,7 +85,7 @@ impl Contest {
         goes_on
     }
 
-    /// What one has waited.
+    /// Adds the waits of one contender.
     ///
     /// # Panics
     ///
@@ -92,7 +95,7 @@ impl Contest {
         self.waits.lock().expect("nobody panics").extend(waits);
     }
 
-    /// All that one does that blocks its thread or stack. `pause` lets others run.
+    /// The whole work of one contender. `pause` lets others run.
     pub fn take_part(&self, lock: &impl Locked, pause: impl Fn()) {
         self.arrive();
         while !self.is_complete() {
@@ -110,11 +113,11 @@ impl Contest {
         self.tell(&waits);
     }
 
-    /// All have gone, and have left this number.
+    /// All have ended; the lock has this number.
     ///
     /// # Panics
     ///
-    /// If nobody has told anything.
+    /// If there is no wait.
     #[must_use]
     pub fn run(self, value: u64) -> Run {
         let mut waits = self.waits.into_inner().expect("nobody panics");
@@ -151,7 +154,7 @@ pub fn by_threads(lock: &impl Locked, many: u64, sections: u64) -> Run {
     contest.run(number(lock))
 }
 
-/// Polls under the lock until all before have come, and comes.
+/// Polls under the lock until all contenders before it have appended, and appends.
 pub fn append(lock: &impl Locked, n: u64) {
     let mut done = false;
     while !done {
@@ -164,7 +167,7 @@ pub fn append(lock: &impl Locked, n: u64) {
     }
 }
 
-/// Threads that come in order; the last is made first.
+/// Threads that append in order; the last is made first.
 pub fn append_by_threads(lock: &impl Locked, many: u64) -> Run {
     Run::timed(|| {
         thread::scope(|scope| (1..=many).rev().for_each(|n| _ = scope.spawn(move || append(lock, n))));

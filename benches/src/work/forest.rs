@@ -1,15 +1,17 @@
-//! Trees of tasks that stamp what becomes of them, so that picks can be compared with the exact order.
+//! Trees of tasks that record when they are made, started and over, so that picks can be compared with
+//! the exact order.
 //!
-//! The exact order is that of lineage: an older root first, and within one root a task before its children, an elder child
-//! and all below it before a younger one. So a task's place is its root's number, then its number in a walk of the tree.
+//! The exact order is that of lineage: an older root comes first. Within one root a task comes before its children, and an
+//! elder child with all below it before a younger one. So a task's place is its root's number, then its number in a walk
+//! of the tree.
 //!
-//! No task waits: whatever runs was picked by a worker that looked for work. A task is *known* from the stamp after its
-//! making; the look by which it was picked lies between the stamp at the end of what its worker did *before* and the stamp
-//! at which it *began*.
+//! No task waits: whatever runs was picked by a worker that searched for work. A task is *known* from the stamp after its
+//! making. The pick of a task lies between two stamps: the end of what its worker did *before*, and the *begin* of the
+//! task.
 //!
-//! A pick is **inverted** if something that comes before it was known before that look began, and was picked by a look that
-//! began when the first task was running already. What was on its way at that moment does not count, so none of these is an
-//! accident of stamping; a few others are missed.
+//! A pick of a task is **inverted** if an earlier task of the order was known before that pick began, but was picked
+//! later: its own pick began when the first task was running. A task that another worker was picking at that moment does
+//! not count. So no inversion is an accident of stamping; a few inversions are missed.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::SeqCst};
@@ -23,23 +25,23 @@ use crate::measure::quantile;
 use crate::rival::{Run, Spawn};
 use crate::work;
 
-/// Picks by which a root that nobody had begun was passed over for something of a younger one, of a thousand.
+/// Of a thousand picks, those that passed over an unstarted root and took a task of a younger one.
 pub const ROOTS_PASSED: &str = "roots passed over";
-/// Picks that are inverted against something of an older root, in percent.
+/// Picks that are inverted against a task of an older root, in percent.
 pub const BETWEEN: &str = "between roots %";
-/// Picks that are inverted, but only against something of the same root, in percent.
+/// Picks that are inverted, but only against tasks of the same root, in percent.
 pub const WITHIN: &str = "within a root %";
-/// Tasks that were run by another thread than their maker's, in percent; roots do not count.
+/// Tasks that ran on another thread than their maker's, in percent. Roots do not count.
 pub const MOVED: &str = "moved %";
-/// What a runtime counts itself: tasks that a worker showed to others,
+/// What a runtime counts itself: tasks that a worker published,
 pub const PUBLISHED: &str = "published";
-/// times that one took from another,
+/// thefts,
 pub const STEALS: &str = "steals";
-/// and times that one went to sleep.
+/// and sleeps.
 pub const SLEEPS: &str = "sleeps";
 /// From the beginning of a batch until the oldest root is over, in microseconds.
 pub const OLDEST: &str = "oldest us";
-/// From a root's coming until it is over, in microseconds: the mean,
+/// From a root's arrival until it is over, in microseconds: the mean,
 pub const MEAN: &str = "mean us";
 /// and what a hundredth part exceeds.
 pub const LATE: &str = "p99 us";
@@ -65,7 +67,8 @@ struct Stamped {
     began: AtomicU64,
 }
 
-/// One root: how much of it is not over, when it came and when it was over, in nanoseconds.
+/// One root: how many of its tasks are not over, when it arrived and when it was over, in
+/// nanoseconds.
 #[derive(Debug)]
 struct Root {
     left: AtomicU64,
@@ -145,13 +148,13 @@ impl Forest {
     }
 }
 
-/// A number that looks like chance and is the same every time.
+/// A pseudo-random number that is the same every time.
 fn scattered(n: u64) -> u64 {
     let x = (n ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (x ^ (x >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 20
 }
 
-/// Lets the forest grow, and reduces its stamps to figures.
+/// Runs the forest, and reduces its stamps to figures.
 ///
 /// # Panics
 ///
@@ -201,7 +204,7 @@ pub fn run(spawner: &Arc<dyn Spawn>, roots: u64, arrivals: Arrivals) -> Run {
     Run { elapsed, value: tasks(roots), figures }
 }
 
-/// Keeps all workers until the caller comes to the barrier.
+/// Blocks all workers until the caller arrives at the barrier.
 fn hold(spawner: &dyn Spawn) -> Arc<Barrier> {
     let workers = spawner.workers();
     let (come, gate) = (Arc::new(Barrier::new(workers + 1)), Arc::new(Barrier::new(workers + 1)));

@@ -1,4 +1,4 @@
-//! Graphs of nodes that compute for equally long, each after some before it.
+//! Graphs of nodes that compute equally long, each after some earlier nodes.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU8;
@@ -9,10 +9,11 @@ use std::time::Duration;
 use super::{scattered, spin, steps_per_ms};
 use crate::rival::Run;
 
-/// The time of a run, divided by what the longest chain and an even share of all nodes take at least.
+/// The time of a run, divided by a lower bound: the longer of the longest chain and an even share of
+/// all nodes.
 pub const IDEAL: &str = "times the ideal";
 
-/// What a graph is like.
+/// The shape of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shape {
     /// One node, and so many after it.
@@ -20,7 +21,7 @@ pub enum Shape {
         /// How many.
         consumers: u32,
     },
-    /// Layers of so many nodes, each after `edges` nodes of the layer before, by chance.
+    /// Layers of so many nodes, each after `edges` random nodes of the layer before.
     Layered {
         /// How many layers.
         layers: u32,
@@ -56,7 +57,7 @@ impl Shape {
         }
     }
 
-    /// Those that node `i` is after.
+    /// The predecessors of node `i`.
     fn before(self, i: u32) -> Vec<u32> {
         match self {
             Shape::OneInput { .. } => (i > 0).then_some(0).into_iter().collect(),
@@ -76,7 +77,7 @@ impl Shape {
         }
     }
 
-    /// The level of node `i`: it has nothing to do with others of its level.
+    /// The level of node `i`. Nodes of one level have no edges between them.
     fn level(self, i: u32) -> usize {
         (match self {
             Shape::OneInput { .. } => u32::from(i > 0),
@@ -101,13 +102,13 @@ impl Shape {
 #[derive(Debug)]
 pub struct Graph {
     shape: Shape,
-    /// Those that each node is after.
+    /// The predecessors of each node.
     pub before: Vec<Vec<u32>>,
-    /// Those that each node goes before.
+    /// The successors of each node.
     pub behind: Vec<Vec<u32>>,
     /// The nodes of each level.
     pub levels: Vec<Vec<u32>>,
-    /// The nodes that go before none.
+    /// The nodes without successors.
     pub last: Vec<u32>,
     marks: Vec<AtomicU8>,
 }
@@ -141,7 +142,7 @@ impl Graph {
         self.shape.nodes()
     }
 
-    /// Whether it has none.
+    /// Whether it has no node.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -151,7 +152,7 @@ impl Graph {
     ///
     /// # Panics
     ///
-    /// If one of those that it is after has not run, or it has.
+    /// If a predecessor has not run, or the node has.
     pub fn run(&self, i: u32, micros: u64) {
         for &before in &self.before[i as usize] {
             assert_eq!(self.marks[before as usize].load(Acquire), 1, "node {before} goes before node {i}");

@@ -1,4 +1,4 @@
-//! A runtime that has nothing to do: what its threads use, and how long it takes until one of them does something.
+//! An idle runtime: the processor time of its threads, and how long it takes to wake one.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use crate::measure::{median, quantile};
 use crate::rival::{Run, Spawn};
 
-/// How often the threads gave up their core of their own accord in the pause: each is a sleep that ended.
+/// How often the threads gave up their core voluntarily in the pause: each is a sleep that ended.
 pub const SWITCHES: &str = "switches";
 /// What the call outside took, in microseconds.
 pub const WAKER: &str = "waker us";
 /// The hundredth part of the tasks took longer, in microseconds.
 pub const P99: &str = "p99 us";
 
-/// So long after its last work a runtime may still be on its way to sleep.
+/// So long after its last work a runtime may still be falling asleep.
 const GOES_TO_SLEEP: Duration = Duration::from_millis(100);
 
-/// What all threads of the process but the calling one have used so far.
+/// The use of all threads of the process but the calling one so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Used {
     /// Time on a core.
@@ -62,7 +62,7 @@ pub fn idle(millis: u64) -> Run {
     Run { elapsed: after.cpu.saturating_sub(before.cpu), value: 1, figures: vec![(SWITCHES, switches)] }
 }
 
-/// `n` tasks, each after `pause` microseconds of nothing; the time is the median times `n`.
+/// `n` tasks, each after a pause of `pause` microseconds; the time is the median times `n`.
 ///
 /// # Panics
 ///

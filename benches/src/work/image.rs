@@ -1,7 +1,7 @@
 //! The image work of `tree_dog`: differences of Gaussians of a picture's tiles at six scales, separable, edges mirrored.
 //!
-//! Each task reads a tile with its halo, allocates what it needs, and leaves a number that depends on every pixel it
-//! computed; the sum over all tasks is the load's value.
+//! Each task reads a tile with its halo, allocates what it needs, and returns a number that depends on every pixel
+//! it computed. The sum over all tasks is the load's value.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! What the process holds: for tasks that are suspended, for tasks that have not begun, and when all are over.
+//! The memory of the process: with suspended tasks, with unstarted tasks, and when all are over.
 
 use std::time::{Duration, Instant};
 
@@ -10,18 +10,18 @@ pub const HELD: [&str; 3] = ["bytes", "of them page tables", "create ns"];
 /// Bytes a task that has not begun, its closure and its handle not counted.
 pub const BARE: &str = "bytes beside closure and handle";
 
-/// The figures of [`burst`]: bytes a task when all are suspended, when all are over, and when no more is given back for a while; the
-/// milliseconds that giving back has taken until then; and bytes a task after a [`REST`].
+/// The figures of [`burst`]: bytes a task when all are suspended, when all are over, and when no more memory is returned to the
+/// system for a while. Also the milliseconds until then, and bytes a task after a [`REST`].
 pub const TRIMMED: [&str; 5] =
     ["bytes at the peak", "bytes when over", "bytes when trimmed", "ms until trimmed", "bytes after a rest"];
 
-/// If nothing is given back for so long, nothing more will be.
+/// If no memory is released for so long, none will be.
 const SETTLES: Duration = Duration::from_millis(200);
 
-/// What nobody has wanted for a second goes later, and in pieces.
+/// A runtime releases idle memory after a second, in pieces: wait for that.
 const REST: Duration = Duration::from_secs(4);
 
-/// What the process holds.
+/// The memory of the process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Memory {
     /// Resident bytes.
@@ -56,7 +56,7 @@ impl Memory {
         HELD.into_iter().zip([resident + tables, tables, create]).collect()
     }
 
-    /// The figure of [`Load::Queued`](crate::Load::Queued): bytes a task, but for what the user's closure takes, and the handle.
+    /// The figure of [`Load::Queued`](crate::Load::Queued): bytes a task, without the user's closure and the handle.
     #[must_use]
     pub fn bare(before: Memory, n: u64, closure: usize, handle: usize) -> Vec<(&'static str, f64)> {
         let (resident, tables) = Memory::now().since(before, n);
@@ -69,8 +69,8 @@ fn pass(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Runs `suspend`, which answers with the [figures](HELD) of `n` suspended tasks when all are over, and waits until the
-/// process gives nothing back any more. The time is that of giving back.
+/// Runs `suspend`, which answers the [figures](HELD) of `n` suspended tasks when all are over, and waits until the
+/// process releases no more memory. The time is that of the release.
 pub fn burst(n: u64, suspend: impl FnOnce() -> Run) -> Run {
     let before = Memory::now();
     let run = suspend();

@@ -1,4 +1,4 @@
-//! A thief's patience: what its stolen work was good for is judged when a shared queue was emptied, and for how long it then orders nothing (decision
+//! A thief's patience: when it has emptied a shared queue, it judges what its stolen work was good for, and how long it steals nothing (decision
 //! 0028; in the runtime `worker/patience.rs`).
 
 use crate::costs::{FEW, LONGEST_PAUSE, Nanos, SHORTEST_PAUSE, WORTH_IT, WORTH_IT_EACH};

@@ -1,4 +1,4 @@
-//! The bare socket pair: what two processes can say to each other, without an engine.
+//! The bare socket pair: the messages that two processes can exchange, without an engine.
 //!
 //! A worker is a process of this program that has one end of the pair as standard input, as a worker of `LocalProcesses` has. A task is a message of [`SIZE`] bytes, about what
 //! the engine's messages take, and its result is another one. `many` has as many messages in flight as the engine has slots, and a thread for each worker. `alone` has one. Each side writes all that it has by
@@ -18,7 +18,7 @@ use crate::figures::{one_by_one, print, rate};
 
 const SIZE: usize = 32;
 
-/// The worker: sends back whole messages, at most so many by one call, until there are no more.
+/// The worker: sends back whole messages, at most so many by one call, until the socket ends.
 pub(crate) fn echo(at_once: &str) -> Whether<()> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;

@@ -8,7 +8,7 @@ use crate::{Whether, bare, engines, killed};
 pub(crate) const WORKERS: usize = 2;
 /// The slots of each.
 pub(crate) const SLOTS: usize = 16;
-/// The leases, in seconds, that deaths which nobody sees are measured with.
+/// The leases, in seconds, for workers whose death only the lease detects.
 #[cfg(feature = "nats")]
 const LEASES: [u64; 2] = [2, 15];
 
@@ -71,7 +71,7 @@ pub(crate) const ALL: &[Candidate] = &[
     of("growth", "Nats, 1000 workers", Needs::Nats, 3_000),
 ];
 
-/// What a candidate's process does, except those in Python.
+/// The function of a candidate's process, except those in Python.
 pub(crate) fn run(row: &str, candidate: &str, load: &str) -> Whether<()> {
     let n: u64 = load.parse()?;
     let (name, detail) = candidate.split_once(", ").unwrap_or((candidate, ""));

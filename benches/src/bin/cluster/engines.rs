@@ -2,8 +2,9 @@
 //!
 //! A thread schedules the tasks and then fetches all results; it is no request, so it blocks in between. All workers are ready before the clock runs, and a tenth of the tasks has run.
 //!
-//! In `growth` the workers of `InProcess` are in the coordinator's process, and those of `LocalProcesses` are a process each. Those of `Nats` are links of their own to the server, all in one process that is
-//! not the coordinator's ([`join`]): a machine does not have to start 1,000 processes for it. Beside rate and latency the row has the processor time of coordinator, workers and server for each of the many tasks.
+//! In `growth` the workers of `InProcess` are in the coordinator's process, and those of `LocalProcesses` are a process each. Those of `Nats` have
+//! connections of their own to the server, all in one process beside the coordinator's ([`join`]): a machine does not have to start 1,000 processes
+//! for it. Beside rate and latency the row has the processor time of coordinator, workers and server for each of the many tasks.
 
 use std::time::{Duration, Instant};
 

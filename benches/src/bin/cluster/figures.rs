@@ -1,4 +1,4 @@
-//! What a candidate prints of itself: rates, percentiles, and who computed meanwhile.
+//! The figures that a candidate prints: rates, percentiles, and processor time.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -13,7 +13,8 @@ pub(crate) fn rate(n: u64, time: Duration) -> f64 {
     n as f64 / time.as_secs_f64()
 }
 
-/// Does `one` over and over, and prints p50 and p99 in microseconds. The first tenth is not counted.
+/// Calls `one` again and again, and prints p50 and p99 in microseconds. The first tenth is not
+/// counted.
 pub(crate) fn one_by_one(n: u64, mut one: impl FnMut(u64) -> crate::Whether<()>) -> crate::Whether<()> {
     let mut all = Vec::new();
     for i in 0..n {

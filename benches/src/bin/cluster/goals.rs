@@ -1,4 +1,4 @@
-//! What was asked for, as ratios of figures of one round, and what is said of it.
+//! The goals, as ratios of figures of one round, and the verdicts on them.
 
 /// How a figure has to be.
 #[derive(Clone, Copy, Debug)]

@@ -1,11 +1,12 @@
 //! The row `killed`: kill -9 of a worker, until its task runs elsewhere.
 //!
-//! There are two workers of one slot and one task, so a worker is idle when the other one dies. The task says to a socket of this process where it runs and when it began, by a clock that all processes share
-//! ([`HOLD`]). The clock runs from before the kill until the first line of the second attempt. Then this waits until there are two workers again.
+//! There are two workers of one slot and one task, so a worker is idle when the other one dies. The task reports to a socket of this process where it
+//! runs and when it began, by a clock that all processes share ([`HOLD`]). The clock runs from before the kill until the first line of the second
+//! attempt. Then the row waits until there are two workers again.
 //!
-//! A worker of `LocalProcesses` is seen by its pidfd. One of `Nats` is, if it was started by a process that knows the coordinator, here the coordinator's own. *Unseen* ones are started by this program by itself, as on a machine
-//! without an agent: only the lease finds their deaths. A worker is killed as soon as its task runs, so it has just been heard: hardly any of its
-//! lease has passed.
+//! The engine `LocalProcesses` detects the death of a worker by its pidfd. `Nats` does the same for workers that the coordinator's process has
+//! started. This program itself starts the *unseen* ones, as on a machine without an agent: only the lease detects their deaths. A worker is killed
+//! as soon as its task runs. It has just sent a message, so hardly any of its lease has passed.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use crate::Whether;
 use crate::figures::{percentile, print};
 use crate::tasks::{HOLD, clock, known};
 
-/// Where tasks say that they run. The file goes with it.
+/// The socket to which tasks report that they run. Dropping it removes its file.
 struct Ear {
     socket: UnixDatagram,
     path: PathBuf,

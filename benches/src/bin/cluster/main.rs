@@ -14,7 +14,8 @@
 //! | `killed` | from before the kill -9 of the worker that runs a task, until the first line of that task runs on another worker |
 //! | `growth` | as `many` and `alone`, with 1, 10, 100 and 1,000 workers of one slot |
 //!
-//! In `many` and `alone` each candidate has two workers, of 16 slots each: so many tasks are on their way to a worker or run there. Dask has no such number, and queues by itself.
+//! In `many` and `alone` each candidate has two workers, of 16 slots each: so many tasks are in transit to a worker or run there. Dask has no such
+//! limit, and queues by itself.
 
 mod bare;
 mod candidates;
@@ -29,7 +30,7 @@ mod tasks;
 
 use std::process::ExitCode;
 
-/// Why it does not continue, for the reader of standard error.
+/// Prints why the program ends early to standard error.
 type Whether<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Runs the candidates in rounds, and prints what came out as Markdown.
+//! Runs the candidates in rounds, and prints the results as Markdown.
 //!
 //! In each round each candidate of a row runs once, in a process of its own, which prints its figures. A candidate that cannot run is named, with the reason, and the others continue. Tables have
 //! the median of all rounds, with the smallest and the largest value in brackets.
@@ -12,7 +12,7 @@ use crate::Whether;
 use crate::candidates::{ALL, Candidate, Needs};
 use crate::goals::{self, median};
 
-/// What is to be measured, and what there is to measure it with.
+/// The rows to measure, and the programs that are available for it.
 #[derive(Debug)]
 pub(crate) struct Options {
     rows: Vec<String>,
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     /// The program of a rival in Python, called with row, candidate and load; and the interpreter.
     python: Option<(String, String)>,
     nats: bool,
-    /// What the script could not get.
+    /// The programs that the script could not get, with the reasons.
     skipped: Vec<String>,
     facts: Vec<String>,
 }
@@ -81,7 +81,7 @@ impl Options {
 /// What a candidate printed in each round: by figure, with the round.
 type Figures = BTreeMap<(&'static str, &'static str, String), BTreeMap<usize, f64>>;
 
-/// Runs a candidate. What it prints that is no figure is passed over.
+/// Runs a candidate. Output lines that are no figures are ignored.
 fn figures(mut command: Command) -> Result<Vec<(String, f64)>, String> {
     let output = command.output().map_err(|error| error.to_string())?;
     if !output.status.success() {
@@ -173,14 +173,14 @@ fn print_row(row: &str, order: &[(&'static str, String)], all: &Figures) {
     }
 }
 
-/// The median, and from where to where the rounds are.
+/// The median, with the smallest and the largest value of the rounds.
 fn spread(rounds: &BTreeMap<usize, f64>) -> String {
     let values: Vec<f64> = rounds.values().copied().collect();
     let (least, most) = values.iter().fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
     format!("{} ({}-{})", short(median(&values).unwrap_or(f64::NAN)), short(least), short(most))
 }
 
-/// Three digits that say something.
+/// Three significant digits.
 fn short(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),

@@ -1,4 +1,4 @@
-//! The tasks: one that does nothing, and one that says where it runs and stays there.
+//! The tasks: one that does nothing, and one that reports where it runs and then waits.
 
 use std::os::unix::net::UnixDatagram;
 use std::process;
@@ -10,7 +10,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// Returns its argument.
 pub(crate) const NOOP: TaskFn<u64, u64> = TaskFn::new("noop", |_, n| Ok(n));
 
-/// Says to that socket which process it runs in, and when it began by [`clock`]. The first attempt then waits to be killed.
+/// Reports to that socket which process it runs in, and when it began by [`clock`]. The first attempt then waits to be
+/// killed.
 pub(crate) const HOLD: TaskFn<String, u32> = TaskFn::new("hold", |ctx, socket| {
     let begun = clock();
     UnixDatagram::unbound()?.send_to(format!("{} {begun}", process::id()).as_bytes(), socket)?;

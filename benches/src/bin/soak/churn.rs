@@ -1,7 +1,7 @@
-//! What happens all the time: rounds of many kinds, by several threads, each round over when its thread goes on to the next.
+//! The load: rounds of many kinds, by several threads. A thread starts a round when its last one is over.
 //!
-//! All are made so that as much as can be ends elsewhere than it began: roots come from threads of the user's and land on whichever worker
-//! is there; children and handles go to a thread that drops them; requests are run by a worker that did not make them.
+//! In all of them as many objects as possible end on another thread than they began on. Roots come from the user's threads, and any worker
+//! takes them. Children and handles go to a thread that drops them. Workers run requests that other workers made.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -32,8 +32,8 @@ pub(crate) const NAMES: [&str; 12] = [
 
 /// How many threads of the user's there are.
 const THREADS: u64 = 3;
-/// So many batches of handles may be on their way to whoever drops them. What is under way at once is bounded by that, or memory would
-/// rise with each new record.
+/// At most so many batches of handles wait for the thread that drops them. Without a bound the memory in use would rise with every new
+/// maximum.
 const BATCHES: usize = 4;
 
 type Rounds = [AtomicU64; NAMES.len()];
@@ -42,14 +42,14 @@ type Handles = Vec<Request<u64>>;
 /// What the threads share.
 struct State {
     runtime: Runtime,
-    /// Held for a round; whoever holds it alone has them held up.
+    /// Each round holds it shared. A thread that holds it alone stops the rounds.
     turn: RwLock<()>,
     over: AtomicBool,
     failed: AtomicBool,
-    /// Handles that somebody else is to drop.
+    /// Handles for the thread that drops them.
     held: AtomicU64,
     rounds: Rounds,
-    /// The kinds that there are to be.
+    /// The kinds of rounds to run.
     kinds: Vec<usize>,
     leak: Option<u64>,
     made: AtomicU64,
@@ -104,13 +104,13 @@ impl Churn {
         Ok(Churn { state, threads })
     }
 
-    /// Calls `with` while no round continues.
+    /// Calls `with` while no round runs.
     pub(crate) fn held_up<R>(&self, with: impl FnOnce() -> R) -> R {
         let _alone = self.state.turn.write().unwrap_or_else(PoisonError::into_inner);
         with()
     }
 
-    /// How many handles somebody else is about to drop.
+    /// How many handles wait to be dropped.
     pub(crate) fn held(&self) -> u64 {
         self.state.held.load(Acquire)
     }
@@ -120,7 +120,7 @@ impl Churn {
         self.state.failed.load(Acquire)
     }
 
-    /// Lets the threads end; answers how many rounds of each kind there were.
+    /// Ends the threads, and answers how many rounds of each kind there were.
     ///
     /// # Panics
     ///
@@ -166,7 +166,7 @@ impl State {
         }
     }
 
-    /// Handles go to somebody else, but for those that are forgotten.
+    /// Sends handles to the thread that drops them, except those that are forgotten.
     fn give(&self, mut handles: Handles, elsewhere: &mpsc::SyncSender<Handles>) {
         if let Some(leak) = self.leak {
             let (n, before) = (handles.len() as u64, self.made.fetch_add(handles.len() as u64, Relaxed));
@@ -283,7 +283,7 @@ impl State {
     }
 }
 
-/// A parent with children that wait for ever and children that have not begun.
+/// A parent with children that wait for ever and children that have not started.
 fn cancelled(runtime: &Runtime) {
     let stand = || spawn(|| Event::new().wait().map_or(0, |()| 1));
     let parent = runtime.spawn(move || {

@@ -1,4 +1,5 @@
-//! The system's allocator, and how many bytes of it are in use: what malloc keeps in pieces is told apart from what somebody keeps.
+//! The system's allocator with a count of the bytes in use. The count separates memory that malloc keeps from memory that the
+//! program keeps.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,46 +1,46 @@
 //! Whether a line is flat.
 //!
-//! The first third is for warming up: free lists, depots and tables come to their size. Of the rest the slope is taken, the median of the
-//! slopes between all pairs of samples (Theil and Sen), which a few that stand out do not move. It says how many bytes a request leaves
-//! behind, and how much more the process holds at the end of that time.
+//! The first third is warm-up: free lists, depots and tables reach their size. The slope of the rest is the median of the slopes between
+//! all pairs of samples (Theil and Sen), which a few outliers do not change. It says how many bytes a request leaks, and how much the
+//! process has grown in that time.
 
 use std::fmt;
 
-/// Memory at rest over the requests that have been.
+/// Memory at rest over the number of requests so far.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     samples: Vec<(u64, u64)>,
 }
 
-/// A line as flat as this is flat: what malloc does with what has no order.
+/// A line with a slope up to this is flat: malloc's fragmentation varies as much.
 const SHARE: f64 = 0.01;
-/// Or as this, where little is held.
+/// Or up to this, where little memory is in use.
 const BYTES: f64 = 1_048_576.0;
 /// The least that a request could leave behind, its header, by one in a thousand.
 const EACH: f64 = 0.144;
 
-/// What the last two thirds of a line say.
+/// The result for the last two thirds of a line.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Verdict {
     /// The median.
     level: f64,
-    /// By how much it has grown in that time.
+    /// The growth in that time.
     grown: f64,
-    /// The same by request.
+    /// The growth by request.
     each: f64,
     requests: u64,
     samples: usize,
-    /// By so much it may have grown, beside what any line may.
+    /// The growth that is allowed beside that of any line.
     spare: u64,
 }
 
 impl Line {
-    /// So many requests have been, and so many bytes are held.
+    /// Adds a sample: the number of requests so far, and the bytes in use.
     pub(crate) fn add(&mut self, requests: u64, bytes: u64) {
         self.samples.push((requests, bytes));
     }
 
-    /// `None`: there are too few samples. It may have grown by `spare` bytes.
+    /// `None`: there are too few samples. A growth of `spare` bytes is allowed.
     pub(crate) fn verdict(&self, spare: u64) -> Option<Verdict> {
         let late = &self.samples[self.samples.len() / 3..];
         let (first, last) = (late.first()?, late.last()?);
@@ -64,7 +64,7 @@ impl Line {
 }
 
 impl Verdict {
-    /// It grows by less than a hundredth or a mebibyte, and what it may beside, and by less a request than any leak of one in a thousand.
+    /// The growth is below a hundredth or a mebibyte, beside what is allowed, and by request below any leak of one in a thousand.
     pub(crate) fn is_flat(&self) -> bool {
         self.grown <= BYTES.max(self.level * SHARE) + self.spare as f64 && self.each < EACH
     }

@@ -1,18 +1,18 @@
-//! Churn for as long as is said, and whether the memory stays where it is.
+//! Runs a load for a given time, and judges whether memory grows.
 //!
 //! ```text
 //! soak [--minutes N] [--workers N] [--every SECONDS] [--only PART]... [--leak N]
 //! ```
 //!
-//! Threads of the user's have requests made, suspended, cancelled, timed and dropped in all the ways that [`churn`] knows, or in those
-//! with such a part in their names. Every few seconds (`--every`, 3) they are held up between two rounds, until nothing is left of
-//! what they made and the runtime has given back what it gives back. At rest it holds what it keeps, and nothing else. Then a line is
-//! written: resident bytes at work and at rest, bytes that are allocated, and the runtime's counters.
+//! The user's threads make, suspend, cancel, time and drop requests in all the ways of [`churn`], or in those with PART in their
+//! names. Every few seconds (`--every`, 3) they stop between two rounds, until all their requests are over and the runtime has
+//! released the memory that it releases. This is *rest*. Then the program writes a line: resident bytes at work and at rest, allocated
+//! bytes, and the runtime's counters.
 //!
-//! The verdict goes by the last two thirds of what is resident and of what is allocated at rest ([`line`]); a page more for each kept
-//! stack, a few dozen, is no growth. What continues, is armed or handed out at rest is judged each time. The exit code is 1 if memory
-//! grows, or anything is left over. `--leak` forgets the handle of one request in so many: so it is seen that the
-//! verdict falls. The exit code is 2 if it was asked for what there is not.
+//! The verdict uses the last two thirds of the readings of resident and allocated memory at rest ([`line`]). A page more for each
+//! kept stack, a few dozen, is no growth. At each rest no request may be active, no timer armed, and no resource in use. The exit
+//! code is 1 if memory grows, or anything is left over. `--leak` forgets the handle of one request in so many, to show that the
+//! verdict fails. The exit code is 2 for an unknown argument.
 
 mod churn;
 mod counted;
@@ -32,10 +32,10 @@ use line::Line;
 #[global_allocator]
 static ALLOCATED: Counted = Counted::new();
 
-/// By then what has been made must be over, and what is given back has been given back.
+/// By then all requests must be over, and the memory released.
 const COMES_TO_REST: Duration = Duration::from_secs(20);
 
-/// What each worker may keep of stacks when it has had nothing to do for two seconds.
+/// How many stacks each worker may keep after two idle seconds.
 const KEPT_STACKS: usize = 16 + 2;
 
 /// A page of a stack.
@@ -84,7 +84,7 @@ fn pass(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Waits until nothing continues, and then until no more memory is given back. Answers what is left if it does not come to that.
+/// Waits until no request is active, and then until no more memory is released. Answers what is left after the time limit.
 fn rest(runtime: &Runtime, churn: &Churn) -> Result<u64, String> {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Requests that are cancelled, and requests that call back.
+//! Requests that are cancelled, and requests with callbacks.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -15,8 +15,8 @@ use crate::load::Stand;
 use crate::rival::Run;
 use crate::work::{self, Over};
 
-/// A request that is over when it is told so; whoever waits for it is suspended. On a stack of its own, so that nobody who
-/// waits lends it one: a lender is over only when it is.
+/// A request that ends on demand. It has a stack of its own, so its waiters are suspended. It must not run on a waiter's
+/// stack, since that waiter would end only after it.
 fn gate(open: &Arc<AtomicU64>) -> Request<()> {
     let open = open.clone();
     let gate = Request::builder().own_stack().build(move || {
@@ -28,7 +28,7 @@ fn gate(open: &Arc<AtomicU64>) -> Request<()> {
     gate
 }
 
-/// A child that stands before the gate until it is cancelled.
+/// A child that waits for the gate until it is cancelled.
 fn stand(gate: &Request<()>, parked: &AtomicU64, over: Over) {
     parked.fetch_add(1, AcqRel);
     match gate.wait() {
@@ -37,7 +37,8 @@ fn stand(gate: &Request<()>, parked: &AtomicU64, over: Over) {
     }
 }
 
-/// A parent with children that wait and children that have not begun cancels itself, and is over when they are.
+/// A parent with children that wait and children that have not started cancels itself, and is over when they
+/// are.
 pub(super) fn cancel_all(suspended: u64, queued: u64) -> Run {
     let (open, over, parked) = (Arc::default(), Over::counter(), Arc::new(AtomicU64::new(0)));
     let gate = gate(&open);
@@ -79,16 +80,16 @@ pub(super) fn cancel_all(suspended: u64, queued: u64) -> Run {
     }
 }
 
-/// What the children of [`cancel_at`] stand at.
+/// What the children of [`cancel_at`] wait for.
 struct Standing {
-    /// Somebody has it, until `open`.
+    /// Another task holds it until `open`.
     lock: Mutex<()>,
     held: AtomicBool,
     open: AtomicBool,
     /// Full, and never received from.
     channel: (Sender<u8>, Receiver<u8>),
     parked: AtomicU64,
-    /// Those that run begin to go round when all have begun: one that yields lets one unstarted request go first, not all of them.
+    /// The running children begin their loop when all have started: a yield lets one unstarted request go first, not all of them.
     all_there: Event,
     going: AtomicU64,
 }
@@ -115,7 +116,8 @@ impl Standing {
     }
 }
 
-/// A parent with children that all stand at the same cancels itself, and is over when they are.
+/// A parent with children that are all in the same kind of wait cancels itself, and is over when
+/// they are.
 pub(super) fn cancel_at(n: u64, stand: Stand) -> Run {
     let (over, elapsed) = (Over::counter(), Arc::new(OnceLock::new()));
     let standing = Arc::new(Standing {

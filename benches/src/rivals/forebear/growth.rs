@@ -1,4 +1,4 @@
-//! The same with more and more of something: a curve of nanoseconds an item.
+//! The same with a growing number: a curve of nanoseconds for an item.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -15,11 +15,11 @@ use crate::measure::median;
 use crate::rival::{Rival, Run};
 use crate::work::{self, ITEMS, WORST, at};
 
-/// At each point so many passes, one point after the other: what disturbs one pass disturbs all points of it.
+/// So many passes over all points. A disturbance in one pass affects all points of that pass.
 const PASSES: usize = 7;
 
-/// What an item takes where there are more is divided by what it takes where there are so many, which is past all that only few
-/// have: a wait that needs no switch, a list of one.
+/// The cost of an item among more is divided by its cost among this many. Fewer would measure special cases: a wait that needs
+/// no switch, a list of one.
 const FEW: u64 = 1_000;
 
 /// Measures the curve.
@@ -118,7 +118,7 @@ fn items(of: Grows, n: u64) -> Duration {
     start.elapsed()
 }
 
-/// Lets others run until all of them have come.
+/// Yields until all of them wait.
 fn until_come(come: &AtomicU64, n: u64) {
     while come.load(Acquire) < n {
         pause();

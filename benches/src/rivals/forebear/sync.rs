@@ -110,7 +110,7 @@ pub(super) fn ping_pong(n: u64) -> Run {
     run
 }
 
-/// Goes round until it is told that all is over.
+/// Yields in a loop until the load is over.
 fn keep_awake(over: &Arc<AtomicBool>) -> Request<thread::ThreadId> {
     let over = over.clone();
     let round = spawn(move || {
@@ -124,9 +124,9 @@ fn keep_awake(over: &Arc<AtomicBool>) -> Request<thread::ThreadId> {
     round
 }
 
-/// Two requests that meet while they block their threads are on two workers, and stay there. The caller meets them, too: it must not
-/// lend them its own thread by waiting for them before they have started. While the one makes what is to keep its worker awake, the
-/// other blocks its own, or that would start there.
+/// Two requests that meet at a barrier which blocks their threads are on two workers, and stay there. The caller takes part, too: if
+/// it waited for them before they start, it could run them on its own thread. While one of them makes the request that keeps its
+/// worker awake, the other blocks its own worker, or that request would start there.
 pub(super) fn ping_pong_across(rt: &Runtime, n: u64, across: Across) -> Run {
     let ((there, tokens), (back, returns)) = (bounded(1), bounded(1));
     let (started, meeting) = (Arc::new(Barrier::new(3)), Arc::new(Barrier::new(2)));

@@ -23,7 +23,7 @@ pub(in crate::rivals) trait Channel {
     fn receive(receiver: &Self::Receiver) -> Option<u64>;
 }
 
-/// What all that are made like std's have in common: `$rival` is who takes part, and the rest what a channel is made of.
+/// The loads for a rival with channels like std's: `$rival` is its type, and the other arguments make its channels.
 macro_rules! channel {
     ($rival:ty, $sender:ty, $receiver:ty, $bounded:path) => {
         impl $crate::rivals::threads::sync::Channel for $rival {

@@ -1,4 +1,4 @@
-//! Tasks that are aborted, and what comes nearest to callbacks: a second task that awaits the first.
+//! Tasks that are aborted, and the nearest to callbacks: a second task that awaits the first.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +14,7 @@ use crate::load::Stand;
 use crate::rival::Run;
 use crate::work::{self, Over};
 
-/// Stands before the gate until it is aborted, by which the future and what it holds are dropped.
+/// Waits for the gate until it is aborted, which drops the future and its captures.
 async fn stand(gate: Arc<Notify>, parked: Arc<AtomicU64>, over: Over) {
     let mut opened = std::pin::pin!(gate.notified());
     opened.as_mut().enable();
@@ -45,7 +45,7 @@ pub(super) async fn cancel_all(suspended: u64, queued: u64) -> Run {
     Run { elapsed: start.elapsed(), value: over.load(Relaxed), figures: Vec::new() }
 }
 
-/// What the tasks of [`cancel_at`] stand at.
+/// What the tasks of [`cancel_at`] wait for.
 struct Standing {
     lock: Mutex<()>,
     /// Full, and never received from.
@@ -53,7 +53,7 @@ struct Standing {
     parked: AtomicU64,
 }
 
-/// Stands there until it is aborted.
+/// Waits there until it is aborted.
 async fn stand_at(standing: Arc<Standing>, stand: Stand, over: Over) {
     standing.parked.fetch_add(1, AcqRel);
     match stand {
@@ -67,7 +67,7 @@ async fn stand_at(standing: Arc<Standing>, stand: Stand, over: Over) {
     over.forget();
 }
 
-/// `JoinSet::shutdown` of tasks that all stand at the same.
+/// `JoinSet::shutdown` of tasks that are all in the same kind of wait.
 pub(super) async fn cancel_at(n: u64, stand: Stand) -> Run {
     let over = Over::counter();
     let standing =
