@@ -1,4 +1,4 @@
-//! Which cores the workers run on, and what happens when the system will not have it.
+//! Which cores the workers run on, and what happens when the system refuses.
 //!
 //! Pinning can be refused: the core may not exist, a container may forbid it, or the platform may not support it. Then
 //! the threads run unpinned, with one warning per engine.

@@ -1,12 +1,12 @@
-//! The engine: a fixed set of threads that live on a [`Supply`].
+//! The engine: a fixed set of threads that take tasks from a [`Supply`].
 //!
 //! **Life.** `start` makes all threads before any of them runs its hooks or its body: they wait at a *gate*. If one
-//! cannot be made, the gate says so, those already there leave without a trace, and the caller gets the error. Then
-//! each thread runs: pin, start hook, body, stop hook. The body ends when [`Worker::idle`] says so; the engine tells
-//! workers to stop (through the signals) and waits for them, nothing else.
+//! cannot be made, the others end without running anything, and the caller gets the error. Then each thread runs:
+//! pin, start hook, body, stop hook. The body ends when [`Worker::idle`] says so; the engine tells workers to stop
+//! (through the signals) and waits for them, nothing else.
 //!
-//! **Waiting for the end.** Not by `JoinHandle` alone: a thread cannot join itself, and a worker may be the one that
-//! waits. So each worker has a *stage* under one lock:
+//! **Waiting for the end.** `JoinHandle` alone is not enough: a thread cannot join itself, and a worker may be the
+//! waiter. So each worker has a *stage* under one lock:
 //!
 //! | stage | meaning |
 //! |---|---|

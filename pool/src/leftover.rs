@@ -1,4 +1,4 @@
-//! The tasks of a thread pool that nobody runs any more.
+//! The tasks of a stopped thread pool that were not run.
 
 use std::fmt;
 use std::ops::Deref;

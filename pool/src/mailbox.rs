@@ -14,8 +14,8 @@
 //!
 //! Invariants:
 //!
-//! 1. A pointer in the head or in a link is null or points to an item that is *in* (promised by the caller of `push`).
-//! 2. Every item is in at most one mailbox, once (promised by the same).
+//! 1. A pointer in the head or in a link is null or points to an item that is *in* (an obligation of `push`'s caller).
+//! 2. Every item is in at most one mailbox, once (an obligation of the same caller).
 //! 3. The swap that takes the list acquires, and every push releases. So the owner sees what each pusher did before its push, since pushes in
 //!    between continue the release sequence.
 

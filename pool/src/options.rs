@@ -1,4 +1,4 @@
-//! What an engine's threads are like: how many, their names, stacks, cores, hooks.
+//! The options of an engine's threads: their number, names, stacks, cores and hooks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Options {
         }
     }
 
-    /// What stands before the number in a thread's name; "Worker #" otherwise. Linux shows 15 bytes of a name.
+    /// The prefix of the number in a thread's name; "Worker #" by default. Linux shows 15 bytes of a name.
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Options {
         self.prefix = prefix.into();
         self

@@ -1,4 +1,4 @@
-//! Why an engine does not start, and the checks that find it out before a thread is made.
+//! Why an engine does not start, and the checks before any thread is made.
 
 use std::fmt;
 use std::io;

@@ -1,7 +1,7 @@
 //! What a worker is doing, as other threads see it.
 //!
-//! A state is written by its worker, by plain stores, and read by anybody at any time: it is for display. Nothing is
-//! decided by it.
+//! A worker writes its state by plain stores, and any thread reads it at any time. It is for display only: no
+//! decision depends on it.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ use forebear_context::shim::atomic::{AtomicU8, Ordering::Relaxed};
 pub enum WorkerState {
     /// The thread is not there yet, or in its start hook.
     Starting,
-    /// It looks for a task.
+    /// It searches for a task.
     Searching,
     /// It runs a task.
     Running,

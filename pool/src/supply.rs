@@ -1,4 +1,4 @@
-//! What an engine's workers live on: the one trait between threads and tasks.
+//! The source of an engine's tasks: the one trait between threads and tasks.
 //!
 //! The engine knows threads, not tasks. Its owner lends it a `Supply`, which says where tasks come from, and when a
 //! worker may leave. A worker's own thread calls all methods but [`Supply::signals`], inside [`Worker::idle`], and
@@ -11,7 +11,7 @@
 //! take, steal?              look
 //! best, take?, steal        search, repeatedly, if nobody else does
 //! before_sleep              the worker is counted as asleep from just before this call
-//! take, steal?              look once more: what was made meanwhile is seen here or wakes us
+//! take, steal?              check once more: a task made meanwhile is found here, or wakes this worker
 //! (the thread blocks)
 //! after_sleep
 //! ```
@@ -104,8 +104,8 @@ pub trait Supply: Send + Sync + 'static {
     }
 
     /// The worker is about to sleep: the place to leave word that it is hungry. It is counted as asleep already, and
-    /// looks at everything once more after this call. The answer is a tick, after which it looks again without having
-    /// been woken; `None` to sleep until woken.
+    /// checks all sources of work once more after this call. The answer is a tick, after which it checks again
+    /// without having been woken; `None` to sleep until woken.
     fn before_sleep(&self, worker: usize) -> Option<Duration> {
         let _ = worker;
         None

@@ -1,14 +1,15 @@
 //! The supply of a plain thread pool: one shared queue, and one for each worker, behind one lock.
 //!
-//! **Where an item is.** It is in one of four places: the *shared* queue, for any worker; a worker's *own* queue,
-//! because its key names that worker; a worker's *hands*; the *misplaced*. From a worker's hands it is run, or put on
-//! another worker's own queue. It is misplaced if its key names another worker and the pool has been closed meanwhile.
-//! Nothing else moves it, so each item is run, handed back, or given to the hook for leftovers.
+//! **Where an item is.** It is in one of four places. These are the *shared* queue, for any worker; a worker's *own*
+//! queue, because its key names that worker; *taken* by a worker; the *misplaced*. A worker runs an item that it has
+//! taken, or puts it on another worker's own queue. An item is misplaced if its key names another worker and the pool
+//! has been closed meanwhile. Nothing else moves it, so each item is run, handed back, or given to the hook for
+//! leftovers.
 //!
 //! **Phases.** *Open*: items go in and out. *Closed* (by `stop`): none goes in and no worker takes one; `stop` takes
-//! them all when the workers have ended. *Abandoned* (by drop): as closed, but nobody will come for misplaced, so they go
-//! to the hook at once. A phase changes under the lock that every put and take holds: after it has changed, there is no
-//! put or take of the old phase to come.
+//! them all when the workers have ended. *Abandoned* (by drop): as closed, but no `stop` will take misplaced items, so
+//! they go to the hook at once. A phase changes under the lock that every put and take holds: after it has changed, there
+//! is no put or take of the old phase to come.
 //!
 //! **One lock** and not one for each queue: an item with a key and its order relative to close would otherwise need
 //! two at a time. User code runs under it only in `push`, `pop` and `len` of a user's queue; `affinity` and `run` are
@@ -35,7 +36,7 @@ pub(crate) type PanicHook = Box<dyn Fn(TaskPanic<'_>) + Send + Sync>;
 /// Given what was queued when the pool was dropped; never an empty list.
 pub(crate) type LeftoverHook<I> = Box<dyn Fn(Leftover<I>) + Send + Sync>;
 
-/// The queues of one pool, and what goes with them.
+/// The queues of one pool, and their state.
 pub(crate) struct TaskQueues<Q: Queue> {
     signals: Signals,
     pub(crate) mark: PoolMark,

@@ -285,7 +285,7 @@ impl<Q: Queue> ThreadPoolBuilder<Q> {
         ThreadPoolBuilder { options, queue, on_panic, on_leftover: dropped_with_tasks() }
     }
 
-    /// What stands before the number in a thread's name; "Worker #" otherwise.
+    /// The prefix of the number in a thread's name; "Worker #" by default.
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.options = self.options.name_prefix(prefix);
         self

@@ -13,7 +13,7 @@
 //!         woken: look again└──── announce, look, block ────▶ None, if stopping and allowed
 //! ```
 //!
-//! Which step may skip a wake, and why none is lost, is the matter of `signals/README.md`.
+//! `signals/README.md` says which step may skip a wake-up, and why none is lost.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ use forebear_context::shim::{Arc, hint, mutant, time};
 use crate::state::States;
 use crate::{Supply, WorkerState};
 
-/// How often a searcher looks at the clock: every so many rounds of about 16 pauses, 0.4 µs each.
+/// How often a searcher reads the clock: every so many rounds of about 16 pauses, 0.4 µs each.
 const ROUNDS_PER_CLOCK: u32 = 4;
 /// Pauses between two looks of a searcher.
 const PAUSES_PER_ROUND: u32 = 16;
@@ -170,7 +170,7 @@ impl<S: Supply> Worker<S> {
                 }
                 if self.supply.may_stop(self.index) {
                     if searching {
-                        // We leave for good; what we were relied on for goes to somebody else.
+                        // This worker leaves for good, so another one must search in its place.
                         signals.pass_on(false, || true);
                     }
                     return None;
@@ -189,7 +189,8 @@ impl<S: Supply> Worker<S> {
             if let Some(task) = found {
                 let searching = searching && !cfg!(mutant = "withdraw_keeps_wake");
                 if searched && !searching && self.supply.more(self.index) {
-                    // A thread that added work while we searched woke nobody else, and we have taken one piece of it.
+                    // A thread that added work during this search woke no other worker, and this one has taken one
+                    // item of it.
                     signals.notify_any();
                 }
                 return Some(self.found(task, searching));
@@ -224,7 +225,7 @@ impl<S: Supply> Worker<S> {
         }
     }
 
-    /// One look at everything.
+    /// Checks all sources of work once.
     fn look(&self) -> Option<S::Task> {
         self.supply.take(self.index).or_else(|| self.supply.steal(self.index))
     }

@@ -1,11 +1,11 @@
-//! Waiting for each other.
+//! A barrier: a fixed number of waiters wait for each other.
 //!
 //! # The race
 //!
 //! *The last one against a leaver.* The last arrival wakes all others, under the lock of the queue. One of them may
-//! have been cancelled or timed out a moment ago, and has not taken the lock yet to leave the count. Then it is too
-//! late: it has been counted, the generation is over, and its wait succeeds. So each generation has exactly the right
-//! number of waiters.
+//! have been cancelled or timed out a moment ago, and has not taken the lock yet to leave the count. Then that waiter
+//! is too late to leave: it has been counted, the generation is over, and its wait succeeds. So each generation has
+//! exactly the right number of waiters.
 
 use forebear_context::shim::mutant;
 use std::cell::Cell;

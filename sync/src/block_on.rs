@@ -36,7 +36,8 @@ impl Signal {
         }
     }
 
-    /// It is to be set once more. Before what is looked at next.
+    /// Resets the signal. To be called before the future is polled: a wake-up after that sets it
+    /// again.
     pub(crate) fn reset(&self) {
         self.is_set.swap(false, Ordering::AcqRel);
     }

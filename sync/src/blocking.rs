@@ -5,8 +5,9 @@
 //!
 //! # Which side drops the value
 //!
-//! The result of `f` goes to a slot of which both sides have a count, and the caller takes it out. A caller that was cancelled gives its
-//! count up. Then the thread of the call drops the slot with the result, when `f` has returned. If it has returned by then, the caller does.
+//! The result of `f` goes into a slot with a reference count, one reference for each side, and the caller takes the result out. A cancelled
+//! caller drops its reference. If `f` still runs, the thread of the call later drops the slot with the result. If `f` has returned, the
+//! caller drops both.
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError}; // not modelled: what races is the signal

@@ -1,10 +1,10 @@
-//! Waiting for a condition on what a mutex guards.
+//! A condition variable: waiting for a condition on the value of a mutex.
 //!
 //! # How it goes
 //!
 //! A waiter enters the queue while it still has the mutex, and releases that afterwards. So a thread that changes the value under the mutex and
-//! then notifies finds it in the list. It is woken, and not moved to the mutex's queue, since its place there would be another; it takes
-//! the mutex again like any newcomer, on each way out.
+//! then notifies finds it in the list. The waiter is woken, and not moved to the mutex's queue, which needs a place of another type. It
+//! takes the mutex again like any newcomer, whatever ended its wait.
 //!
 //! # The races
 //!
@@ -14,8 +14,9 @@
 //!
 //! # Invariants
 //!
-//! * **V1** While somebody is listed, `mutex` is the lock that all who are listed will take again.
-//! * **V2** `wait` returns with the mutex locked, or not at all: then the guard has lost it, and releases nothing.
+//! * **V1** While a waiter is listed, `mutex` is the lock that all listed waiters will take again.
+//! * **V2** `wait` returns with the mutex locked, or unwinds. If it unwinds without the mutex, the guard knows
+//!   that, and releases nothing.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Something that has happened, or has not.
+//! An event: waiters continue when it is set.
 
 use std::fmt;
 use std::panic::Location;

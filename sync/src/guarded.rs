@@ -1,5 +1,5 @@
-//! The lock of a list of waiters: held for a few instructions, never over a wait, never while a foreign word is touched that could
-//! be waited for.
+//! The lock of a list of waiters: a spin lock held for a few instructions. Its holder never waits, and accesses no word of another
+//! object that it could have to wait for.
 //!
 //! A thread that finds it locked backs off, longer each time. A read of the word takes its cache line from the core that holds the lock, and
 //! with the line what the lock guards. Left alone, that core makes its next visits at once; two cores that poll all the time pay
@@ -18,7 +18,7 @@ const APART: u32 = 8;
 #[cfg(not(any(loom, shuttle)))]
 const PAUSES: u32 = 128;
 
-/// A value behind a spinning lock, which stands in front of it.
+/// A value behind a spin lock.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Guarded<Q> {

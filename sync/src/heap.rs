@@ -9,8 +9,9 @@
 //! # Invariants
 //!
 //! * **P1** A heap is touched by the holder of its lock only.
-//! * **P2** What stands in a heap stays where it is until it has been taken out.
-//! * **P3** `back` of a first child is its parent, of any other its left sibling, of the root none. In the line it is the one before.
+//! * **P2** An entry does not move in memory until it has been taken out of the heap.
+//! * **P3** `back` of a first child is its parent, of any other child its left sibling, of the root null. In the line it is the entry
+//!   before.
 //! * **P4** The keys in the line do not fall from its head to its tail.
 
 use std::cell::Cell;
@@ -94,6 +95,8 @@ impl<N: Linked> Heap<N> {
         self.root.get().is_none() && self.tail.get().is_none_or(is_behind)
     }
 
+    /// Inserts an entry.
+    ///
     /// # Safety
     ///
     /// P1; P2; it stands in no heap.
@@ -117,6 +120,8 @@ impl<N: Linked> Heap<N> {
         self.tail.set(this);
     }
 
+    /// Inserts an entry whose key is smaller than the last one of the line.
+    ///
     /// # Safety
     ///
     /// P1, P2: as for [`push`](Self::push), whose slow half this is.
@@ -130,6 +135,8 @@ impl<N: Linked> Heap<N> {
         self.root.set(unsafe { meld(self.root.get(), Some(NonNull::from(node))) });
     }
 
+    /// Takes the entry with the smallest key out.
+    ///
     /// # Safety
     ///
     /// P1.
@@ -143,6 +150,8 @@ impl<N: Linked> Heap<N> {
         }
     }
 
+    /// Takes this entry out.
+    ///
     /// # Safety
     ///
     /// P1; `node` stands in this heap.
@@ -167,6 +176,8 @@ impl<N: Linked> Heap<N> {
         }
     }
 
+    /// Takes this entry out of the pairing heap.
+    ///
     /// # Safety
     ///
     /// As for [`remove`](Self::remove), for a node that does not stand in the line.

@@ -1,4 +1,4 @@
-//! Times that come again and again.
+//! Waiting for instants at a fixed interval.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A count that goes down once.
+//! A latch: waiters continue when a count reaches zero. The count never rises.
 
 use std::fmt;
 use std::panic::Location;

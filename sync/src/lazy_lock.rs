@@ -1,4 +1,4 @@
-//! A value that is made when it is first wanted.
+//! A value that is made at its first use.
 
 use std::cell::Cell;
 use std::fmt;

@@ -223,6 +223,8 @@ impl<T> LockQueue<T> {
         }
     }
 
+    /// Inserts a place into the empty queue.
+    ///
     /// # Safety
     ///
     /// L1, L2; the place is in no queue, and this one is empty.
@@ -233,6 +235,8 @@ impl<T> LockQueue<T> {
         unsafe { self.put(place, stands) };
     }
 
+    /// Inserts a place into a queue that has others.
+    ///
     /// # Safety
     ///
     /// L1, L2; the place is in no queue, and this one is not empty.
@@ -245,6 +249,8 @@ impl<T> LockQueue<T> {
         unsafe { self.put(place, stands) };
     }
 
+    /// Inserts a place into one of the two heaps.
+    ///
     /// # Safety
     ///
     /// L1, L2; the place is in no queue.
@@ -310,6 +316,8 @@ impl<T> LockQueue<T> {
         unsafe { self.next().map(|place| place.as_ref()) }
     }
 
+    /// The place that is chosen next.
+    ///
     /// # Safety
     ///
     /// L1.

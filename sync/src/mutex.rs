@@ -1,4 +1,4 @@
-//! Mutual exclusion.
+//! A mutex.
 
 use std::cell::UnsafeCell; // not modelled: what is in it; the models put a checked cell there
 use std::fmt;
@@ -312,7 +312,8 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
     }
 }
 
-/// Somebody has caught the panic by which a wait for a condition said that its mutex is part of a deadlock.
+/// The guard was used after code caught the panic of a wait for a condition, which reports that its mutex
+/// is part of a deadlock.
 #[cold]
 #[inline(never)]
 fn lost() -> ! {

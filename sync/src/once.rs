@@ -330,7 +330,7 @@ impl Drop for Run<'_> {
         if ended {
             return;
         }
-        // Somebody has come.
+        // A waiter has entered.
         let chosen = once.queue.with(|queue| {
             once.word.swap(end, Ordering::AcqRel);
             everybody(queue)

@@ -546,6 +546,8 @@ pub(crate) const fn called(what: &'static str) -> Lock {
     Lock { what, name, owner, shared: false, promote }
 }
 
+// The functions of the description. The contract of each is that of the field of its name in `Lock`.
+
 unsafe fn name(lock: NonNull<()>) -> Option<&'static str> {
     // SAFETY: by the contract of `OwnerWait`.
     unsafe { lock.cast::<RawLock>().as_ref() }.label.name()

@@ -1,4 +1,4 @@
-//! Mutual exclusion without a value, and without a holder.
+//! A mutex without a value, which any thread may unlock.
 
 use std::error::Error;
 use std::fmt;
@@ -51,7 +51,7 @@ pub struct RawMutex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnlockError {
-    /// Nobody had it.
+    /// It was not locked.
     NotLocked,
 }
 

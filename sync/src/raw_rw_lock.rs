@@ -174,6 +174,8 @@ impl RawRwLock {
         ptr::from_ref(&self.word).addr()
     }
 
+    /// Ends a read.
+    ///
     /// # Safety
     ///
     /// The caller has entered as a reader, and leaves once.
@@ -239,6 +241,8 @@ impl RawRwLock {
         self.writer_lock.try_lock()
     }
 
+    /// Releases the lock of an upgradable reader.
+    ///
     /// # Safety
     ///
     /// The caller has the writers' lock, and does not write.
@@ -308,6 +312,8 @@ impl RawRwLock {
         writes
     }
 
+    /// Shuts the lock if it has no reader. Answers whether the caller writes now.
+    ///
     /// # Safety
     ///
     /// As [`upgrade`](Self::upgrade).
@@ -315,6 +321,8 @@ impl RawRwLock {
         self.word.compare_exchange(0, SHUT, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// Ends a write: opens the lock, and releases the writers' lock.
+    ///
     /// # Safety
     ///
     /// The caller writes, and leaves once.

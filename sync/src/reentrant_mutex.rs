@@ -1,6 +1,6 @@
-//! Mutual exclusion for one who may come again.
+//! A mutex that its owner may lock again.
 //!
-//! # Who is the owner
+//! # What the owner is
 //!
 //! A request together with its thread; outside any request, the thread. The stack alone would be wrong. A child that
 //! runs on its waiter's stack would own what its waiter has locked, and a child that runs elsewhere would not. The
@@ -14,7 +14,7 @@
 //!
 //! * **E1** `thread` is the number of the thread whose guards are there, or zero; it is written by that thread, with the lock in hand. So
 //!   a thread that reads its own number there has the lock, and reads nothing old.
-//! * **E2** `request` and `depth` are touched by that thread only, or by the caller that has just taken the lock.
+//! * **E2** Only that thread accesses `request` and `depth`, or the caller that has just taken the lock.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Many who read, or one who writes.
+//! A readers-writer lock.
 
 use std::cell::UnsafeCell; // not modelled: what is in it; the models put a checked cell there
 use std::fmt;

@@ -167,6 +167,8 @@ pub fn first<R: Outputs>(row: &mut R, terms: SelectTerms) -> R::Output {
     row.output(picked)
 }
 
+/// Calls `with` with each request that an arm of the row waits for.
+///
 /// # Safety
 ///
 /// `row` is one of this type, and nobody else touches it meanwhile.
@@ -219,7 +221,8 @@ fn prepare(context: &Context, row: &mut dyn Arms, terms: SelectTerms, several: &
     }
 }
 
-/// All of them leave. Answers which was chosen; or, unless a cancellation is to be told first, to which something has happened.
+/// All arms leave their lists. Answers the arm that was chosen. If there is none, and the wait was not cancelled, answers an
+/// arm that has become ready.
 ///
 /// # Safety
 ///
@@ -315,27 +318,28 @@ fn scatter(n: u64) -> u64 {
 /// output and must always match. Bodies are in the function that selects: they may `?`, `break` and `return`. All sources are made
 /// first, in order; the body runs when everything has been released.
 ///
-/// Exactly one arm is taken. Those that are not have taken nothing and sent nothing; what had been given to one of them has gone to the
-/// next waiter. An item in `sender.send_arm(item)` that was not sent is dropped, unless the source is `&mut sending`, which keeps it.
+/// Exactly one arm is taken. The others have received and sent nothing; an item that was handed to one of them has been passed on to
+/// the next waiter. An item in `sender.send_arm(item)` that was not sent is dropped, unless the source is `&mut sending`, which keeps
+/// it.
 ///
-/// Suspends; there is no looking again and again. A cancellation point: in a cancelled request the arm of `cancelled()` is taken, or
-/// else the first whose output can say so; if there is neither, it unwinds.
+/// Suspends; it does not poll. A cancellation point: in a cancelled request the arm of `cancelled()` is taken, or else the first arm
+/// whose output can be a cancel. If there is neither, it unwinds.
 ///
 /// # `else`
 ///
-/// With a last arm `else => body` it does not wait: that one is taken if none is ready now. So it is no cancellation point. The arms
-/// are looked at one after the other: what comes at one that has been looked at is not seen.
+/// With a last arm `else => body` it does not wait: that arm is taken if no other is ready now. So it is no cancellation point. The
+/// arms are polled one after the other: an item that arrives at an arm already polled is missed.
 ///
 /// # Fairness
 ///
-/// If several are ready, each is as likely to be taken as the others: the look begins at an arm that a scattered count gives. With
-/// `biased;` in front the arms are looked at in their order, and the first that is ready is taken. What comes while it waits is taken in
-/// the order in which it comes. In the lists of what it waits for a select stands as any other waiter.
+/// If several are ready, each is as likely to be taken as the others: polling begins at a pseudo-random arm. With `biased;` in front the
+/// arms are polled in their order, and the first that is ready is taken. While the select waits, the first arm that becomes ready is
+/// taken. In the lists of waiters a select is treated as any other waiter.
 ///
 /// # Requests
 ///
-/// A request is submitted when the select looks at it, and counts as wanted while the select waits; it becomes as urgent as the most urgent waiter
-/// of the select. It is never run on the stack of the select. A cycle of waits that leads through a select is not found,
+/// A request is submitted when the select polls it. While the select waits, it counts as demand for the request; the request becomes as urgent as
+/// the most urgent waiter of the select. It is never run on the stack of the select. A cycle of waits that leads through a select is not found,
 /// also if all arms wait for the caller; one through a wait of a `RequestSet` is.
 ///
 /// # Panics

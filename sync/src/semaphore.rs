@@ -341,14 +341,15 @@ impl Semaphore {
     fn release_slowly(&self, n: usize) -> bool {
         let chosen = self.queue.with(|queue| {
             let fits = |word: usize| n <= Self::MAX_PERMITS - word / ONE;
-            // Nobody may wait any more, and others take and give by exchanges.
+            // The queue may be empty by now, and others take and return permits by exchanges.
             self.change(|word| if fits(word) { word + n * ONE } else { word }, fits)
                 .then(|| self.hand_on(queue))
         });
         chosen.map(ChosenList::wake).is_some()
     }
 
-    /// Gives what is free to those who are first, as far as it goes. Under the lock of the queue; they are to be woken.
+    /// Gives free permits to the first waiters, as far as they suffice, under the lock of the queue. The caller wakes
+    /// them.
     fn hand_on(&self, queue: &LockQueue<usize>) -> ChosenList<usize> {
         let mut chosen = ChosenList::new();
         // S2: an empty queue has no waiter to choose.

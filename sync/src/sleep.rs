@@ -1,4 +1,4 @@
-//! Waiting for nothing but a time.
+//! Sleeping: a wait that only the time, or a cancel, ends.
 
 use std::ptr;
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
-//! Those who wait for one thing to happen, and all continue when it has: below [`Event`](crate::Event) and [`Latch`](crate::Latch).
+//! The waiters for one event, which all continue when it has happened: below [`Event`](crate::Event) and [`Latch`](crate::Latch).
 //!
 //! # The race
 //!
-//! *A waiter against the event.* The thread that makes it happen first says so, in a word of the caller's, and then takes the queue's lock in
-//! [`let_go`](WaitSet::let_go). A waiter asks under that lock whether it has happened, and enters the queue under the same lock. So either it finds that it has
-//! happened, or it stands in the queue when the lock is taken, and is woken.
+//! *A waiter against the event.* The thread that causes the event first records it in a word of the caller's, and then takes the queue's lock in
+//! [`let_go`](WaitSet::let_go). A waiter reads that word under the lock, and enters the queue under the same hold. So either the waiter finds that
+//! the event has happened, or it is in the queue when the other thread takes the lock, and is woken.
 
 use std::panic::Location;
 
@@ -97,7 +97,7 @@ impl WaitSet {
     }
 }
 
-/// Chooses all who stand in a queue. Under its lock; they are to be woken.
+/// Chooses all waiters of a queue, under its lock. The caller wakes them.
 pub(crate) fn everybody<T>(queue: &LockQueue<T>) -> ChosenList<T> {
     let mut chosen = ChosenList::new();
     // SAFETY: L1, by the caller, who wakes them.

@@ -4,20 +4,20 @@
 //!
 //! | state | meaning | who enters it |
 //! |---|---|---|
-//! | `EMPTY` | awake, nobody has asked for it | the worker: it has consumed what there was |
+//! | `EMPTY` | awake, without a token | the worker, when it consumes the token |
 //! | `SLEEPING` | blocked, or about to block | the worker, from `EMPTY` only |
-//! | `NOTIFIED` | a token lies there | anybody, from any state |
+//! | `NOTIFIED` | there is a token | any thread, from any state |
 //!
 //! The word is only ever changed by read-modify-write steps, so all steps stand in one order. A token is one bit: two
-//! wakes before the worker looks are one wake, and that is enough, because a worker that consumes a token looks at
-//! *everything* afterwards.
+//! wake-ups before the worker reads it are one. That is enough, because a worker that consumes a token checks *all*
+//! sources of work afterwards.
 //!
 //! **Race.** The worker decides to block while another thread wakes it. Either the waker's swap comes first, then the
 //! worker's exchange `EMPTY -> SLEEPING` fails and it does not block; or it comes second, then the waker reads `SLEEPING`
 //! and unparks. The waker's swap releases and the worker's step acquires, so what the waker did before is seen after.
 //!
-//! **Spurious returns.** [`Parker::park`] may return without a token: threads are unparked by strangers, and a tick
-//! passes. Its caller looks again and comes back; nothing here depends on the reason of a return.
+//! **Spurious returns.** [`Parker::park`] may return without a token: other code may unpark the thread, or a tick
+//! passes. Its caller checks for work and parks again; nothing here depends on the reason of a return.
 
 use std::sync::PoisonError;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Receiving and sending as arms of a `select!`.
 //!
-//! An arm that finds on entering that it need not wait says so, and looks again when the select has taken its wait back. What must not
-//! count then is the select itself: it may stand on both sides of one channel, and nobody hands anything to itself
-//! ([`LockQueue::has_others`](crate::primitive::LockQueue)).
+//! An arm may find on entering that it need not wait. It reports that, and tries again when the select has taken its wait back. It
+//! must not count the select itself as a partner then: the select may be listed on both sides of one channel, and cannot hand an item
+//! to itself ([`LockQueue::has_others`](crate::primitive::LockQueue)).
 
 use std::borrow::BorrowMut;
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
-//! What channels answer when they do not answer with an item.
+//! The errors of channels.
 //!
-//! An item that was not sent stands in the error. What means a cancellation has [`Cancelled`] for its source, so that `?` ends a
-//! cancelled request as it should.
+//! An item that was not sent is in the error. An error for a cancel has [`Cancelled`] as its source, so that `?` ends a
+//! cancelled request as cancelled.
 
 use std::error::Error as StdError;
 use std::fmt;

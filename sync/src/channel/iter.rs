@@ -1,4 +1,4 @@
-//! Receiving as iteration that waits. It ends by an unwind if it is cancelled, so there is none where nothing unwinds.
+//! Receiving as iteration that waits. A cancel ends it by an unwind, so it does not exist where panics abort.
 
 use std::iter::FusedIterator;
 

@@ -1,4 +1,4 @@
-//! Channels: what one context hands to another.
+//! Channels: passing items from one context to another.
 //!
 //! | of | made by | a send waits | a receive waits |
 //! | --- | --- | --- | --- |

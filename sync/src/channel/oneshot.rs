@@ -1,4 +1,4 @@
-//! A channel of one item: for what is done once and awaited elsewhere.
+//! A channel of one item: for a result that is made once and awaited elsewhere.
 //!
 //! ```
 //! use forebear::channel::oneshot;

@@ -1,4 +1,4 @@
-//! How often those of one side look again before they wait. See the head of `core/waiting.rs`.
+//! How often the callers of one side retry before they wait. See the head of `core/waiting.rs`.
 
 use std::time::Duration;
 
@@ -10,18 +10,19 @@ const LOOKS: u8 = 16;
 #[cfg(any(loom, shuttle))]
 const LOOKS: u8 = 0;
 
-/// Pauses between two looks for room: long, so that there is room for several.
+/// Pauses between two retries of a sender. They are long, so that there is room for several items
+/// at once.
 pub(super) const ROOM: u32 = 16;
-/// And for an item.
+/// The same for a receiver.
 pub(super) const SOMETHING: u32 = 4;
 
-/// Where looks have been in vain, one wait in so many tries one.
+/// After retries in vain, only one wait in so many retries.
 const TRIES: u8 = 16;
 
 /// An operation with a shorter time-out than this waits at once.
 const HURRY: Duration = Duration::from_millis(1);
 
-/// On whose thread nobody is.
+/// The number of no thread.
 pub(super) const NOBODY: usize = usize::MAX;
 
 /// See the module head. Under the channel's lock.
@@ -38,8 +39,8 @@ impl Retries {
         Retries { many: LOOKS, rest: TRIES }
     }
 
-    /// Whether one that is on that thread, and has looked so often, is to look again before it waits for the other side, which is on that
-    /// one.
+    /// Whether a caller on the thread `on` that has retried `looked` times retries again before it waits. `other` is the thread of the
+    /// other side.
     pub(super) fn again(&mut self, on: usize, other: usize, looked: u8) -> bool {
         if other == on || other == NOBODY || LOOKS == 0 {
             return false;

@@ -1,4 +1,4 @@
-//! What is there, as iteration.
+//! Iteration over the items that are in the channel, without waiting.
 
 use super::Receiver;
 

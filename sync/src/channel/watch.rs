@@ -1,7 +1,8 @@
-//! A channel of the newest value only: for settings, positions, states, where what is old is of no use.
+//! A channel of the newest value only: for settings, positions and states, of which older ones are of
+//! no use.
 //!
-//! There is always a value. A receiver knows which it has seen, and waits for a newer one; what came and went in between it never
-//! sees. All receivers get the same value, counted.
+//! There is always a value. A receiver knows which value it has seen, and waits for a newer one; it misses the values in between.
+//! All receivers share the value by a reference count.
 //!
 //! ```
 //! use forebear::channel::watch;
@@ -346,7 +347,7 @@ impl<T> Receiver<T> {
         })
     }
 
-    /// Stands in the list, unless there is something newer, or nobody to send it. For a wait of several.
+    /// Enters the list, unless there is a newer value, or the sender is gone. For an arm of a `select!`.
     ///
     /// # Safety
     ///

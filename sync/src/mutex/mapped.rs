@@ -1,4 +1,4 @@
-//! A guard of a part of what a mutex guards.
+//! A guard of a part of a mutex's value.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,14 +1,16 @@
-//! The locks that a thread holds or reads which no runtime knows, and the [`Once`](crate::Once)s that it runs.
+//! For a thread that no runtime knows: the locks that it holds or reads, and the [`Once`](crate::Once)s that
+//! it runs.
 //!
 //! Such a thread has a context only for the length of a call, so the word of a lock cannot have its address. Instead
 //! the thread keeps the addresses of the locks that it holds here. So it detects a wait for itself, also if a runtime
 //! has registered the thread since. The word of such a lock names no holder. So its release finds the entry here,
 //! whatever context the thread has by then.
 //!
-//! A thread notes each read of an [`RwLock`](crate::RwLock), too, by an address apart from the gate's. Only its waits for itself are found so: others who wait
-//! for what it reads do not see this list.
+//! A thread notes each read of an [`RwLock`](crate::RwLock), too, by an address other than the writers' lock's. That detects only waits for itself:
+//! other threads that wait for a lock that it reads do not see this list.
 //!
-//! The list has room for few. What finds no room is not known, and a thread that waits for itself then waits for ever.
+//! The list is short. A lock that finds no room is not noted, and a thread that waits for itself through that lock
+//! waits for ever.
 
 #[cfg(not(loom))]
 mod list {

@@ -1,5 +1,5 @@
-//! A wait for a lock, in its steps: how a newcomer comes into the line, what becomes of one that was woken, and how one leaves. The head of
-//! [`raw_lock`](super) says what they are, and why none is forgotten.
+//! A wait for a lock, in its steps: how a newcomer enters the queue, what a woken waiter does, and how a waiter leaves. The head of
+//! [`raw_lock`](super) has the protocol, and why no waiter is forgotten.
 //!
 //! # Steps
 //!
@@ -45,7 +45,7 @@ use super::{
 };
 use crate::lock_queue::Place;
 
-/// So often a newcomer looks for a held lock before it waits, after 1, 2, 4 … pauses: for some microseconds.
+/// How often a newcomer polls a held lock before it waits, after 1, 2, 4 … pauses: for some microseconds.
 #[cfg(not(any(loom, shuttle)))]
 const LOOKS: u32 = 8;
 /// So often one looks that was woken for it: for half a microsecond.
@@ -71,7 +71,7 @@ const LOOKS_ALONE: u32 = 0;
 pub(super) const PATIENCE: Duration = Duration::from_micros(500);
 /// So does one that has lost so often, however fast that went.
 pub(super) const LOSSES: u32 = 4;
-/// For so long it looks for it then.
+/// For how long it polls the lock then.
 pub(super) const RESERVATION: Duration = Duration::from_micros(50);
 /// And so many times at most, whatever the clock says.
 #[cfg(not(loom))]
@@ -279,7 +279,8 @@ impl Waiting<'_> {
     #[inline(never)]
     fn of_itself(&mut self) -> Option<Cycle> {
         let word = self.lock.word.load(Ordering::Relaxed);
-        // On a stack of a worker, or one that a test plays, the thread's list is somebody else's.
+        // On a worker's stack, or in a test that plays one, the thread's list belongs to another
+        // context.
         let may_be = !self.is_raw
             && self.terms.deadline.is_none()
             && holder(word).is_null()
@@ -294,7 +295,8 @@ impl Waiting<'_> {
         Some(Cycle::new([self.context.name(), wait.to_string()]))
     }
 
-    /// Woken, and then too late: whether the lock is to be had all the same.
+    /// The waiter was woken and found the lock taken. Answers whether it gets the lock now by
+    /// polling.
     fn lost(&mut self) -> bool {
         if self.lock.barge(self.holder) {
             return true;
@@ -313,11 +315,12 @@ impl Waiting<'_> {
         false
     }
 
-    /// Looks again while the lock is held and nobody is `in_front`: so often at least, and oftener if nothing else could run on this thread. Each look
-    /// takes the word's line from the holder's core. So the looks become rarer, and a holder that lets go and takes the lock again continues undisturbed.
+    /// Polls while the lock is held and the bits `in_front` are clear: `at_least` times, and more often if nothing else can run on this thread. Each
+    /// poll takes the word's cache line from the holder's core. So polls become rarer, and a holder that releases and takes the lock again is not
+    /// disturbed.
     ///
-    /// The system may have taken the processor from the holder, or may let one that was woken for the lock wait for a processor. A thread that has nothing else to do
-    /// gives its own up to them; a worker with other requests suspends this one soon, and runs those.
+    /// The system may have preempted the holder, or a thread that was woken for the lock may wait for a processor. A thread that has nothing else to
+    /// do gives up its time slice to them. A worker with other requests soon suspends this one, and runs those.
     #[cold]
     #[inline(never)]
     fn look_while_held(&self, at_least: u32, in_front: usize) {
@@ -344,7 +347,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// Whether the holder is of this very thread: to look for the lock while it cannot go on would be in vain.
+    /// Whether the holder belongs to this thread: it cannot continue while this thread polls.
     fn is_in_the_way(&self) -> bool {
         NonNull::new(self.lock.holder().cast_mut()).is_some_and(|holder| {
             // SAFETY: its own table, on its own stack.
@@ -352,7 +355,8 @@ impl Waiting<'_> {
         })
     }
 
-    /// Keeps others from barging, and looks for the lock for a while. Whether it was had.
+    /// Reserves the lock, so that no other context barges, and polls it for a while. Answers
+    /// whether it was acquired.
     fn reserve(&self, now: Instant) -> bool {
         let lock = self.lock;
         let was = lock.change(|word| match bits(word) & (LOCKED | RESERVED) {
@@ -362,7 +366,7 @@ impl Waiting<'_> {
         match bits(was) & (LOCKED | RESERVED) {
             0 => return lock.barge(self.holder),
             LOCKED => {}
-            // R3: somebody else is about to have it.
+            // R3: another waiter has reserved it.
             _ => return false,
         }
         for looks in 1..=RESERVED_LOOKS {
@@ -454,8 +458,7 @@ impl RawLock {
         self.line.with(|line| {
             let queue = &line.queue;
             let mut word = self.word.load(Ordering::Relaxed);
-            // While PARKED stands, a release of the lock comes here first, and finds this place (R2): nothing is to be said by an
-            // exchange.
+            // While PARKED stands, a release of the lock reads this queue, and finds this place (R2). So no exchange is needed.
             if bits(word) & PARKED == 0 {
                 word = self.change(|word| match bits(word) & (LOCKED | RESERVED) {
                     0 => word,
@@ -464,7 +467,7 @@ impl RawLock {
             }
             #[cfg(not(mutant = "park_does_not_look"))]
             if bits(word) & (LOCKED | RESERVED) == 0 {
-                // R2: somebody is on the way, and sees to this place, too.
+                // R2: a waiter is on its way, and its release will find this place.
                 let awaited = bits(word) & PARKED != 0;
                 #[cfg(mutant = "gives_way_to_nobody")]
                 let awaited = true;

@@ -1,4 +1,4 @@
-//! The two queues of a readers-writer lock: readers wait until it opens, and one writer waits until the last reader has gone.
+//! The two queues of a readers-writer lock: readers wait until it opens, and one writer waits until the last reader has left.
 
 use std::ptr::{self, NonNull};
 

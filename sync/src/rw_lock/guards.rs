@@ -1,4 +1,4 @@
-//! The three ways to have what an `RwLock` guards, and the ways from one to another.
+//! The three guards of an `RwLock`, and the conversions between them.
 //!
 //! | guard | stands for | becomes | released by |
 //! |---|---|---|---|
@@ -295,7 +295,7 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
 impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: a guard is made when its holder has come in, and dropped once.
+        // SAFETY: a guard is made when its holder has acquired the lock, and dropped once.
         unsafe { self.raw.unlock_read() }
     }
 }

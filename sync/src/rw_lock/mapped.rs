@@ -1,8 +1,8 @@
-//! Guards of a part of what an `RwLock` guards.
+//! Guards of a part of an `RwLock`'s value.
 //!
-//! A mapped guard has what the guard that it was made of stood for, and a pointer to the part in place of the whole. The part comes from a closure that is
-//! lent the whole for a lifetime of which it knows nothing. So what it returns lies in the value, or is static. The pointer lets the read guard be covariant, as `&T` is; the
-//! write guard's marker keeps it invariant, as `&mut T` is.
+//! A mapped guard has the lock in the mode of the guard that it was made of, and a pointer to the part in place of the whole. The part comes from a
+//! closure that is lent the whole for a lifetime of which it knows nothing. So the reference that it returns points into the value, or is static.
+//! The pointer lets the read guard be covariant, as `&T` is; the write guard's marker keeps it invariant, as `&mut T` is.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! A time as something to wait for.
+//! An instant as an arm of `select!`.
 
 use std::time::{Duration, Instant};
 

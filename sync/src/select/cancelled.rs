@@ -1,4 +1,4 @@
-//! The cancellation of the calling request as something to wait for.
+//! A cancel of the calling request as an arm of `select!`.
 
 use forebear_context::context::{Cause, Context, Ticket};
 use forebear_context::error::Cancelled;

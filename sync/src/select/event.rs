@@ -1,4 +1,4 @@
-//! An event as something to wait for.
+//! An event as an arm of `select!`.
 
 use std::fmt;
 use std::mem::MaybeUninit;

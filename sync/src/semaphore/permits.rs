@@ -1,4 +1,4 @@
-//! Permits in somebody's hand.
+//! The guard of permits that a caller has taken.
 
 use std::fmt;
 use std::mem;

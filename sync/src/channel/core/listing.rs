@@ -1,12 +1,13 @@
-//! Standing in a channel's lists by a wait that stands in others', too: what the arms of a `select!` do ([`crate::channel::arms`]).
+//! Entries in a channel's lists of a wait that has entries in other lists, too: those of the arms of a `select!`
+//! ([`crate::channel::arms`]).
 //!
-//! The select has begun the wait before, once for all arms. So an arm that enters takes and puts nothing. Under one
-//! hold of the lock it is either listed, since it must wait, or refused, since it may not have to. If it is refused,
-//! its select takes the wait back, and tries [`take`](Channel::take) or [`put`](Channel::put).
+//! The select has begun the wait before, once for all arms. So an arm that enters sends and receives nothing. Under
+//! one hold of the lock it is either listed, since it must wait, or refused, since it may not have to. If it is
+//! refused, its select takes the wait back, and tries [`take`](Channel::take) or [`put`](Channel::put).
 //!
 //! Each waiter of the other side counts here, also one that has left its wait and is about to take its place out (N2 of [`super`]).
-//! Then that look is in vain, but that one refuses it and is out, so it is found no second time. The select itself does not count:
-//! nobody hands anything to itself.
+//! Then the retry is in vain, but that waiter refuses and leaves, so no second retry finds it. The select itself does not count:
+//! it cannot hand an item to itself.
 //!
 //! A waiter that leaves takes its place out, whatever has ended the wait. The slot tells whether this was the arm that was served.
 
@@ -61,7 +62,8 @@ impl<T, S: Store<T>> Channel<T, S> {
         place.value.take()
     }
 
-    /// Stands among the senders with the item, unless there may be room for it, or nobody to want it.
+    /// Enters the list of senders with the item, unless there may be room for it, or no receiver is
+    /// left.
     ///
     /// # Safety
     ///
@@ -89,7 +91,7 @@ impl<T, S: Store<T>> Channel<T, S> {
         })
     }
 
-    /// Leaves the senders. Answers the item, if nobody has taken it.
+    /// Leaves the list of senders. Answers the item, if it was not taken.
     ///
     /// # Safety
     ///

@@ -12,7 +12,7 @@ pub(crate) trait Store<T>: Default {
     fn len(&self) -> usize;
     fn push(&mut self, item: T);
     fn pop(&mut self) -> Option<T>;
-    /// What is to be freed when the lock has been released, if it is worth it.
+    /// Memory to be freed after the lock is released, if it is large.
     fn spare(&mut self) -> Option<Self> {
         None
     }

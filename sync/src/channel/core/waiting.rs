@@ -6,14 +6,15 @@
 //! that no operation comes between the check and the listing. Parking is inlined into the public method, as the switch
 //! is. Settling the item afterwards is cold again.
 //!
-//! # What came of a wait
+//! # The result of a wait
 //!
-//! The slot says it. The operation that serves a waiter moves the item; nothing else touches the slot (N1).
+//! The slot has the result. The operation that serves a waiter moves the item; nothing else touches the
+//! slot (N1).
 //!
 //! | the wait ended | a sender's slot | a receiver's slot |
 //! | --- | --- | --- |
-//! | woken, served | is empty: the item has gone on | has the item |
-//! | woken, the other side is over | has the item still, which goes back | is empty |
+//! | woken, served | is empty: the item was taken | has the item |
+//! | woken, the other side is over | still has the item, which returns to the caller | is empty |
 //! | timed out, cancelled | as above, and the place is taken out of its list | the same |
 //!
 //! # Looking again
@@ -266,7 +267,7 @@ impl<T, S: Store<T>> Channel<T, S> {
             (None, _) => Ok(()),
             (Some(item), Cause::TimedOut) => Err(SendTimeoutError::TimedOut(item)),
             (Some(item), Cause::Woken) => Err(SendTimeoutError::Disconnected(item)),
-            // No cycle leads through a channel: anybody may come and receive.
+            // No cycle leads through a channel: any context may receive.
             (Some(item), Cause::Cancelled | Cause::Circular) => Err(SendTimeoutError::Cancelled(item)),
         }
     }
@@ -286,7 +287,7 @@ impl<T, S: Store<T>> Channel<T, S> {
             (Some(item), _) => Ok(item),
             (None, Cause::TimedOut) => Err(RecvTimeoutError::TimedOut),
             (None, Cause::Woken) => Err(RecvTimeoutError::Disconnected),
-            // No cycle leads through a channel: anybody may come and send.
+            // No cycle leads through a channel: any context may send.
             (None, Cause::Cancelled | Cause::Circular) => Err(RecvTimeoutError::Cancelled),
         }
     }
