@@ -7,8 +7,8 @@
 //! A timer that sleeps until its next deadline needs no notice that the system's clock has moved: it moves
 //! by itself. A manual one does not, hence [`Clock::subscribe`]: a sleeper on a clock asks to be called
 //! when it jumps, and then looks again. The race to prevent is a jump between the look and the sleep. The
-//! clock shows the new time *before* it calls anybody, so a subscriber that subscribes first, looks second,
-//! and whose callback leaves a token for its sleep, misses none.
+//! clock shows the new time *before* it calls subscribers, so a subscriber that subscribes first, reads
+//! second, and whose callback leaves a token for its sleep, misses none.
 //!
 //! One lock guards the time and the list of subscribers of a [`ManualClock`]; callbacks run without it, so
 //! they may read, move, subscribe and unsubscribe.

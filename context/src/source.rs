@@ -15,8 +15,8 @@
 //! 3. After the wait all arms *leave* their lists. If one was chosen, the select returns its output. Else it returns the output of one that was
 //!    completed while it was listed, or begins anew with step 1. So a thread that ends a wait without handing something over need not name the arm.
 //! 4. An arm that leaves may have been the last obstacle to a cancel. Then it *owes* the rest of that cancel until all arms have left, and the select
-//!    *settles*: user code that the end of one request calls may wait for another request, which is not cancelled while an arm still stands in its
-//!    list. A worker would begin such an end at once, so it does not get it before.
+//!    *settles*. The reason: user code at the end of one request may wait for another, and that other is not cancelled while an arm still stands in
+//!    its list. A worker would begin such an end at once, so it does not get it before.
 //!
 //! # Invariants
 //!

@@ -18,11 +18,11 @@
 //!
 //! # The states of a member
 //!
-//! *Starting*, *ready*, *draining*, *gone*. A member is gone when it reports that it has left, when the process that
-//! started it saw it die, when another of its name joins, or when it has been silent for a lease. First the ledger
-//! reads all records that exist then: what was recorded before a death counts. A member that is gone is forgotten: what
-//! it still says is answered `Gone`, and what it records is dropped. Silence is not counted while the coordinator's own
-//! connection is down, nor when the coordinator itself stood still.
+//! *Starting*, *ready*, *draining*, *gone*. A member is gone when it reports that it has left, or the process that
+//! started it saw it die. It is also gone when another of its name joins, or when it has been silent for a lease. First
+//! the ledger reads all records that exist then: what was recorded before a death counts. A member that is gone is
+//! forgotten: what it still says is answered `Gone`, and what it records is dropped. Silence is not counted while the
+//! coordinator's own connection is down, nor when the coordinator itself stood still.
 //!
 //! # Who may call
 //!

@@ -145,7 +145,7 @@ impl Context {
         self.edge.swap(ticket.0, Ordering::AcqRel);
     }
 
-    /// Binds the wait, and if then somebody is waiting for this stack, by the answer of `is_waited_for`, walks.
+    /// Binds the wait. If `is_waited_for` answers that this stack has a waiter then, walks.
     ///
     /// # Safety
     ///
@@ -360,6 +360,8 @@ pub unsafe fn walk(start: NonNull<Context>, limit: u32, guide: &mut dyn Guide) -
     unsafe { walk_to(start, start, limit, guide) }
 }
 
+/// Walks from `at` along the edges until it reaches `goal`, the walk ends, or the limit is exceeded.
+///
 /// # Safety
 ///
 /// As for [`walk`], with `at` in the place of `start`.
@@ -386,7 +388,7 @@ unsafe fn walk_to(
                 // SAFETY: by contract; only the first hop is from the walker's own stack.
                 match unsafe { holder(context, edge.ticket, wait, hops == 0 && at == goal, guide) } {
                     Some(next) => next,
-                    // Nobody holds it, or the wait is over; then there may be another.
+                    // No thread holds it, or the wait is over; then there may be another wait.
                     None if context.edge() == Some(edge) => return Way::End,
                     None => continue,
                 }

@@ -193,6 +193,8 @@ impl Context {
     }
 }
 
+// The functions of the table. The contract of each is that of the field of its name in `Table`.
+
 unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
     // Until it was seen settled under the lock (C1), also after a nudge.
     // SAFETY: this table is given to foreign contexts only; `prepare` is called on the context's own thread.

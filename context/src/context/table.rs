@@ -34,7 +34,7 @@ pub type NameFn = unsafe fn(&Context, &mut dyn FnMut(&str));
 /// | `now`, `deadline`, `arm`, `disarm` | its runtime's clock and timer; the worker may keep the time | those of the runtime that it has entered, else its own | the system's clock; it ends the wait itself |
 /// | `wait_for_owner`, `take_cycle`, `gave_back` | raises the holder, searches for a cycle | the same | nothing |
 /// | `shares_thread` | whether the holder is of this worker | as any other thread | false |
-/// | `give_way` | a ready fiber of the worker, if there is one | as any other thread | nobody |
+/// | `give_way` | a ready fiber of the worker, if there is one | as any other thread | none |
 /// | `is_alone` | whether the worker has nothing else to run | whether it has no seat | true |
 /// | `turn` | counted by the worker, so that a seed replays it | as any other thread | counted by the thread |
 #[derive(Clone, Copy)]

@@ -431,6 +431,8 @@ impl Listeners {
         self.ends.is_none()
     }
 
+    /// Appends a node that was taken out of a queue.
+    ///
     /// # Safety
     ///
     /// Q4: the list's count is the caller's, and goes with the node.

@@ -74,8 +74,8 @@ impl StdError for Mark {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CancelReason {
-    /// Somebody called `cancel`, and nobody who is not cancelled waited for it; or its last handle went
-    /// before it was submitted.
+    /// `cancel` was called, and no waiter that is not cancelled waited for it; or its last handle was
+    /// dropped before it was submitted.
     Asked,
     /// Somebody called `abort` and gave no other reason.
     Aborted,

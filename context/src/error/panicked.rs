@@ -1,7 +1,7 @@
 //! The payload of a panic, shared by everybody who waits.
 //!
 //! A payload is only `Send`: one thread at a time may touch it. So it stands behind a lock, and its message,
-//! if it is text, is copied out before anybody shares it. There are two ways to the payload itself, and each
+//! if it is text, is copied out before it is shared. There are two ways to the payload itself, and each
 //! shuts the other:
 //!
 //! | state | [`take`](Panicked::take) | [`lend`](Panicked::lend) as the right type | as another type |

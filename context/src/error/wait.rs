@@ -33,9 +33,9 @@ pub enum WaitError {
     TimedOut,
     /// The request failed. Everybody who waits gets the same.
     Failed(Failure),
-    /// The wait has closed a cycle in which everybody waits for the next, with the names. If the end of a `join`, a `scope` or a
-    /// pool closed it, or it is very long, another wait in the cycle gets this error. The other waits of the cycle continue when the one with the error
-    /// returns or fails.
+    /// The wait has closed a cycle in which each party waits for the next, with the names. If the end of a `join`, a `scope` or a pool closed it, or
+    /// it is very long, another wait in the cycle gets this error. The other waits of the cycle continue when the one with the error returns or
+    /// fails.
     CircularWait(Cycle),
     /// Other handles exist, so the value cannot be moved out. Only from `take`.
     Shared,
@@ -52,7 +52,7 @@ impl WaitError {
     /// for a failure, whatever its cause.
     ///
     /// [`Error::is_cancelled`](super::Error::is_cancelled) asks something else: whether a cancellation is anywhere among the causes.
-    /// It is true also of a failure that a cancellation of somebody else has caused:
+    /// It is true also of a failure that the cancellation of another request has caused:
     ///
     /// ```
     /// use forebear::{Error, Request, TimeoutError};
@@ -164,7 +164,7 @@ impl From<Cycle> for WaitError {
     }
 }
 
-/// What every other wait with a limit answers when it comes to nothing: locks, permits, conditions, channels.
+/// The error of every other wait with a limit: of locks, permits, conditions and channels.
 ///
 /// These two and no others, for ever; converts into [`WaitError`].
 ///

@@ -13,7 +13,7 @@
 //!
 //! | state | life | edges |
 //! |---|---|---|
-//! | built | `NEW` | in no list: a dependent that nobody has submitted or waited for is no demand, and costs its dependencies nothing |
+//! | built | `NEW` | in no list: a dependent that was not submitted or waited for is no demand, and costs its dependencies nothing |
 //! | waiting | `HELD` | those that are open stand in lists; they own one link |
 //! | ready | `QUEUED` | none is open; the link is the queue entry's |
 //! | ended unstarted | `CLAIMED`, marked | who claimed it takes the nodes out of the lists and drops the callable |
@@ -35,7 +35,8 @@
 //! * **A canceller** claims the dependent as any unstarted request. The drop of its callable withdraws the edges ([`Edges`]), and asks each
 //!   dependency as a cancelled waiter asks its target.
 //! * **A reader** ([`crate::deadlock::declared`]) keeps the edges in place while it looks where they lead.
-//! * **A starter** ([`crate::deadlock::declared`]) closes the edges of a dependent in a cycle in which nobody waits but ends of scopes, so that it starts and waits.
+//! * **A starter** ([`crate::deadlock::declared`]) closes the edges of a dependent in a cycle whose only waiters are ends of scopes, so that it
+//!   starts and waits.
 //!
 //! What races with what, and why nothing is lost, is in the head of [`open`].
 //!

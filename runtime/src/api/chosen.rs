@@ -1,16 +1,17 @@
 //! A request as one of several that a `select!` waits for.
 //!
-//! It is submitted when the select comes to look at it, counts as wanted while the select waits, and is never run on the select's
-//! stack. The select answers with what was over first; a select that takes another arm leaves the request's list, and cancels
-//! nothing by leaving. Only a select that is cancelled itself asks for the cancel of what it has submitted, whether it came to wait or not.
+//! It is submitted when the select polls it, has demand while the select waits, and is never run on the select's stack. The select answers
+//! with what was over first; a select that takes another arm leaves the request's list, and cancels nothing by leaving. Only a select that
+//! is cancelled itself asks for the cancel of what it has submitted, whether it came to wait or not.
 //!
 //! An arm that leaves may have been the last obstacle to a cancel. It keeps what that leaves to do until all arms have left
-//! ([`Arm::settle`]): the end of one request may wait for another, which is not cancelled while an arm still stands in its list.
+//! ([`Arm::settle`]): a request is not cancelled while an arm stands in its list, and the end of another may wait for it.
 //!
 //! # From outside
 //!
 //! A select may wait for requests of several runtimes, one of which gives up. It is listed with those who wait from outside
-//! ([`crate::shared::parked`]) before it looks whether that has happened; and a runtime that gives up has all selects there look again.
+//! ([`crate::shared::parked`]) before it reads whether that has happened; and a runtime that gives up makes all selects there check
+//! again.
 
 use std::fmt;
 use std::mem::MaybeUninit;

@@ -143,8 +143,8 @@ impl<T> Completer<T> {
         Some(header)
     }
 
-    /// Calls `end`, which ends the claimed request. Threads that drive a runtime without workers then look again whether anything there can continue: a
-    /// dependent that has lost this edge, and stays, wakes none of them.
+    /// Calls `end`, which ends the claimed request. Threads that drive a runtime without workers then check again whether anything there can
+    /// continue: a dependent that has lost this edge, and stays, wakes none of them.
     fn end(header: NonNull<Header>, end: impl FnOnce()) {
         // SAFETY: W1: claimed, so it is not over.
         let arena = unsafe { header.as_ref() }.arena.get();

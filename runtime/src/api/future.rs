@@ -47,6 +47,8 @@ struct FutureWait {
 }
 
 impl FutureWait {
+    /// Registers the future if it is not, and ends the registration when the request is over.
+    ///
     /// # Safety
     ///
     /// RG1.
@@ -64,6 +66,8 @@ impl FutureWait {
         answer
     }
 
+    /// Registers the task's waker with the request. Ready: the request is over, or cannot be awaited.
+    ///
     /// # Safety
     ///
     /// RG1.
@@ -96,7 +100,7 @@ impl FutureWait {
         Poll::Pending
     }
 
-    /// Nobody waits by this future any more.
+    /// Withdraws the future: it waits no longer.
     ///
     /// # Safety
     ///

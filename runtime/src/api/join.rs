@@ -196,7 +196,7 @@ unsafe fn join_published<B: FnOnce() -> RB, RA, RB>(
     }
 }
 
-/// In a foreign thread there is no list that anybody would come to: the second branch is published at once.
+/// In a foreign thread no worker would read a list of branches: the second branch is published at once.
 #[cold]
 #[inline(never)]
 fn join_foreign<A, B, RA, RB>(a: A, b: B) -> (RA, RB)

@@ -41,7 +41,7 @@ pub(crate) struct HeldRuntime<'a> {
 }
 
 impl<'a> HeldRuntime<'a> {
-    /// What somebody else keeps for as long as this is used.
+    /// A record that another owner keeps for as long as this is used.
     fn kept(shared: &'a Shared) -> HeldRuntime<'a> {
         // SAFETY: records are made in an `Arc`, and this one's count is not given back.
         let shared = ManuallyDrop::new(unsafe { Arc::from_raw(shared) });

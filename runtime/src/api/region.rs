@@ -113,7 +113,7 @@ pub fn try_timeout<R>(limit: Duration, f: impl FnOnce() -> Result<R, Error>) -> 
     }
 }
 
-/// An unwind out of a region, which goes on unless it is the answer to its cancellation.
+/// An unwind out of a region. It continues, unless it is the answer to the region's cancellation.
 #[cold]
 #[track_caller]
 fn goes_on(payload: Box<dyn Any + Send>, refusal: Option<WaitError>) -> WaitError {

@@ -50,7 +50,7 @@ use crate::state::word::{FINISHED, HANDLE, SUBMITTED};
 /// let (a, b) = (image.clone(), image.clone());
 /// let sum = Request::try_new(move || Ok(a.wait()?.iter().sum::<f64>()));
 /// let max = Request::try_new(move || Ok(b.wait()?.iter().fold(0.0_f64, |m, x| m.max(*x))));
-/// max.submit(); // elsewhere, if anybody is idle
+/// max.submit(); // elsewhere, if a worker is idle
 /// assert_eq!(sum.wait()? / max.wait()?, 2.0); // `sum` runs right here
 /// # Ok::<(), forebear::WaitError>(())
 /// ```

@@ -97,7 +97,7 @@ impl ScopeCore {
         let ticket = unsafe { context.begin(Reason::Scope, ptr::from_ref(self).cast_mut().cast()) };
         // SAFETY: the fiber is the owner; it parks below if jobs are left.
         if unsafe { self.jobs.close(context, ticket) } {
-            // SAFETY: C2: begun just now, and not parked; nobody read it.
+            // SAFETY: C2: begun just now, and not parked; no other thread has read it.
             unsafe { context.abandon(ticket) };
         } else {
             // SAFETY: on the fiber's own stack, after `begin`; the scope lies in this frame or below it.
@@ -345,8 +345,8 @@ pub(crate) fn into_wait_error(error: Error) -> WaitError {
     }
 }
 
-/// Runs a scope. Answers what its body came to, and why its value may not be returned; `failed` tells whether the value is a
-/// failure, after which the jobs are for nothing.
+/// Runs a scope. Answers the result of its body, and the error to return instead of its value, if any. `failed` says whether
+/// the value is a failure: then the jobs are cancelled, since their results are not needed.
 #[inline(always)]
 fn run<'env, R>(
     f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,

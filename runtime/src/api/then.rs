@@ -134,7 +134,7 @@ pub fn then_all<D: Dependencies, U: Send + 'static>(
 }
 
 impl RequestBuilder {
-    /// It is not started before `dependency` is over, too. If that has come to no value, the request fails, as if its first statement were
+    /// It is not started before `dependency` is over, too. If that has no value, the request fails, as if its first statement were
     /// `dependency.wait()?`. See [`Request::then`].
     ///
     /// ```

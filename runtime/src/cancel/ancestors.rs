@@ -17,8 +17,8 @@ pub(crate) fn is_orphaned_by_cancel(h: &Header) -> bool {
     h.above().is_some_and(|parent| !rules_out_a_cancel(parent) && has_cancelled_ancestor(h))
 }
 
-/// Whether one look at the parent says that no cancel reaches its children: it runs, is not marked, and has no deadline of its own. It
-/// does so for nearly all parents. What goes by its maker, as an arm does, is looked at more closely.
+/// Whether one read of the parent's word shows that no cancel reaches its children: it runs, is not marked, and has no deadline of its
+/// own. It does so for nearly all parents. What goes by its maker, as an arm does, is looked at more closely.
 #[inline]
 fn rules_out_a_cancel(parent: &Header) -> bool {
     let bits = parent.bare.load();

@@ -65,7 +65,7 @@ pub(crate) fn attend_messages(worker: &WorkerRecord) {
         });
     }
     if worker.put_aside.is_any() {
-        // The loop has yet to come to them.
+        // The loop has not reached them yet.
         worker.post.attention.raise(MESSAGE);
     }
     worker.answer_dumps();

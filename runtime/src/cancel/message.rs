@@ -25,7 +25,7 @@ use crate::state::attention::MESSAGE;
 /// What the owner of an arena is to do.
 pub(crate) type Message = message::Message<Header>;
 
-/// Sends a message with the owner of `arena`. Answers whether somebody will read it: a foreign thread that runs nothing there
+/// Sends a message to the owner of `arena`. Answers whether a thread will read it: a foreign thread that runs nothing there
 /// will not, nor will a worker that has gone, and then what ran there is over.
 ///
 /// # Safety
@@ -35,7 +35,7 @@ pub(crate) type Message = message::Message<Header>;
 pub(crate) unsafe fn send(arena: &Arena, message: Message) -> bool {
     let shared = arena.shared().arc();
     if shared.is_over() {
-        // Everything is over; there is nothing to go on to.
+        // Everything is over; there is nothing to continue with.
         return false;
     }
     if shared
@@ -43,7 +43,7 @@ pub(crate) unsafe fn send(arena: &Arena, message: Message) -> bool {
         .as_ref()
         .is_some_and(|driven| !arena.is_foreign() && !driven.is_taken(arena.worker as usize))
     {
-        // Nothing runs on a seat that nobody has.
+        // Nothing runs on a seat that no thread has.
         return false;
     }
     if arena.owner_mailbox.send(message, arena.is_foreign()).is_err() {

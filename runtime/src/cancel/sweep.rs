@@ -290,7 +290,7 @@ pub(crate) unsafe fn refuse_spawned(
     unsafe { cancel_spawned(worker, header, CancelReason::Shutdown, refused) }
 }
 
-/// Cancels a request that was spawned or submitted on `worker`, whose thread this is, for `reason`. Nobody waits for it yet. Answers whether it has
+/// Cancels a request that was spawned or submitted on `worker`, whose thread this is, for `reason`. No waiter exists yet. Answers whether it has
 /// been ended, or added to `refused`, which the caller carries out later.
 ///
 /// The messages that were attended since it was put into the private queue may have ended it already. A raider may have shown it to

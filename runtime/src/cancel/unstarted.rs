@@ -203,6 +203,8 @@ forebear_context::shim::thread_local! {
     static DROPPING: Cell<*const DropQueue<Header>> = const { Cell::new(ptr::null()) };
 }
 
+/// Ends `header` and then `rest`, one after the other; destructors in between put further ends into a queue.
+///
 /// # Safety
 ///
 /// As [`end_all`]. `dropping` is the place of the calling thread or of its current stack; `request` is null or lives while this

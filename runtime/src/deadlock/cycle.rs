@@ -310,6 +310,8 @@ unsafe fn bind_to<R>(
     unsafe { bind_within(&mut ReadableStacks::by(fiber.worker_record()), fiber, ticket, goes_unseen, report) }
 }
 
+/// As [`bind`], with the stacks that the walk may read.
+///
 /// # Safety
 ///
 /// As [`bind`].

@@ -4,8 +4,9 @@
 //! stacks of its runtime are unmapped. A thread's record is freed when the thread exits. Requests, locks and edges of waits name stacks by
 //! address only. So a reader keeps what it reads, by one of the rows below, or does not read it.
 //!
-//! A record is a *foreign stack* for a reader if nothing but the registry keeps it: the record of a thread, and that of a stack of a runtime that the
-//! reader is no worker of. A reader reads a foreign stack through [`with_holder`], under the lock of the [`stack_registry`](crate::state::stack_registry).
+//! A record is a *foreign stack* for a reader if only the registry keeps it valid. These are the records of threads, and those of the stacks of a
+//! runtime that the reader is no worker of. A reader reads a foreign stack through [`with_holder`], under the lock of the
+//! [`stack_registry`](crate::state::stack_registry).
 //!
 //! # Who reads what, and what keeps it
 //!
@@ -113,6 +114,8 @@ pub(crate) struct StackView<'a> {
 }
 
 impl<'a> StackView<'a> {
+    /// A view of the record at this address.
+    ///
     /// # Safety
     ///
     /// The record lies at this address, and is kept for `'a`; `of` is its runtime, if it is a coroutine's.

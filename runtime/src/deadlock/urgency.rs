@@ -228,6 +228,8 @@ unsafe fn step(here: Option<&WorkerRecord>, link: Link, key: u64, rest: &mut Vec
     }
 }
 
+/// One step of a raise along the waits, from the request that is waited for. Answers the next link.
+///
 /// # Safety
 ///
 /// U2.

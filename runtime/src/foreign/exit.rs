@@ -4,7 +4,7 @@
 //!
 //! A thread that drives a runtime without workers has suspended frames of requests, each of which may stand inside `LocalKey::with`. When
 //! the thread exits, its thread-locals are destroyed one after the other, the last one first. The destructor of one may wait, or drop the last
-//! handle of a runtime. That drives the thread's requests. So a frame might go on that uses a thread-local that is gone.
+//! handle of a runtime. That drives the thread's requests. So a frame might continue that uses a destroyed thread-local.
 //!
 //! # What is done
 //!
@@ -63,6 +63,8 @@ fn register() {
     /// Any address in the object that has this code, which is not to be unloaded before.
     static HERE: u8 = 0;
 
+    /// The function that the C library calls as the thread exits.
+    ///
     /// # Safety
     ///
     /// None: it is `unsafe` for the type that the C library asks for.

@@ -1,9 +1,9 @@
 //! The functions of a context's table that need to know no more than the context's fiber. Those of a coroutine and those of a foreign thread are the
 //! same; each table adds what parks, wakes and times its stack (`foreign/mod.rs`, `schedule/coroutine/table.rs`).
 //!
-//! *By the table* in a safety note means: these functions are called with a context that has one of those two tables, and such a context lies in a
-//! record with a fiber at a fixed distance behind it ([`Fiber::of`]). `word` and `in_request` are also called by a
-//! thread under whose lock the context's node stands. Then the stack is left, or about to be, so what they read does not change.
+//! *By the table* in a safety note means: these functions are called with a context that has one of those two tables. Such a context lies in a
+//! record with a fiber at a fixed distance behind it ([`Fiber::of`]). `word` and `in_request` are also called by a thread under whose lock the
+//! context's node stands. Then the stack is left, or about to be, so what they read does not change.
 
 use std::ptr;
 
@@ -31,6 +31,8 @@ pub(crate) const OF_FIBER: Table = Table {
     gave_back,
     ..ForeignContext::TABLE
 };
+
+// The functions of the table. The contract of each is that of the field of its name in `Table`.
 
 unsafe fn in_request(context: &Context) -> bool {
     // SAFETY: by the table.

@@ -1,8 +1,9 @@
 //! Foreign threads: those that are no workers, and yet make, run and await requests.
 //!
-//! Such a thread gets a fiber when it first needs one, and an arena per runtime it deals with. A request that it runs
-//! directly has its full context there: it is current, children are made and counted in the thread's arena, and the
-//! thread is its worker for life. Children are published at once, since the thread has no loop that would come to them.
+//! Such a thread gets a fiber when it first needs one, and an arena per runtime it deals with. A request that such a
+//! thread runs directly has its full context there. It is the current request, its children are made and counted in the
+//! thread's arena, and the thread is its worker for life. Children are published at once, since the thread has no loop
+//! that would come to them.
 
 mod exit;
 pub(crate) mod fiber_table;
@@ -251,6 +252,8 @@ pub(crate) fn forget_seat(shared: &Arc<Shared>) {
     let _ = FOREIGN
         .try_with(|foreign| foreign.seats.borrow_mut().retain(|seat| !Arc::ptr_eq(&seat.shared, shared)));
 }
+
+// The functions of the table. The contract of each is that of the field of its name in `Table`.
 
 unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
     // SAFETY: by the table.

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `fiber` | a call of a user's clock or hook, on a thread that may have no fiber yet | to make one takes the table of a foreign thread's context, which drives runtimes |
 //! | `conclude` | the canceller of a request that has not started | it is an end as any other, and an end spreads a cancel |
-//! | `admit` | the thread that closes the last open edge of a dependent while it looks for a cycle | it queues the dependent |
+//! | `admit` | the thread that closes the last open edge of a dependent while it searches for a cycle | it queues the dependent |
 //! | `drive` | a foreign thread that waits | it drives the runtimes in which it has a seat |
 //! | `owns`, `keep_for_later` | the thread that ends a header, or frees its side block | what a foreign thread has leads to runtimes, and what a worker has to its queues |
 //! | `disarm_due` | the last child of a request that is over | deadlines lead to workers |

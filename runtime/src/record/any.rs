@@ -55,7 +55,7 @@ impl AnyRequest {
     ///
     /// # Safety
     ///
-    /// The caller knows that somebody holds a count.
+    /// A count is held elsewhere, as the caller knows.
     pub(crate) unsafe fn linked(header: NonNull<Header>) -> AnyRequest {
         // SAFETY: by contract.
         unsafe { header.as_ref() }.word().add_link();

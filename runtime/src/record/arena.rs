@@ -129,6 +129,8 @@ fn prime(cell: NonNull<u8>) {
 }
 
 impl Arena {
+    /// An empty arena of this runtime.
+    ///
     /// # Safety
     ///
     /// RR1; the caller has a count of the record.

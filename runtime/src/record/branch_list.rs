@@ -56,9 +56,11 @@ pub(crate) struct BranchList<H> {
     newest: Cell<*const Branch<H>>,
 }
 
+/// The function of the sentinel.
+///
 /// # Safety
 ///
-/// None: it is never called, since the sentinel is taken by nobody.
+/// None: it is never called, since no thread takes the sentinel.
 unsafe fn never<H>(_: *const Branch<H>) {
     unreachable!("the sentinel is no branch")
 }

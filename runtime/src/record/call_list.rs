@@ -30,7 +30,7 @@ pub(crate) enum CallOn {
     Cancelled,
     /// In any case.
     Done,
-    /// In any case, and told nothing: no look at a failure.
+    /// In any case, without the outcome: the failure does not count as read.
     Over,
 }
 
@@ -60,6 +60,8 @@ struct CallOf<H, F> {
     f: F,
 }
 
+/// Calls the callback, or drops it without `with`, and frees the node.
+///
 /// # Safety
 ///
 /// Called once, with a node that `Call::new` has made as this type.
@@ -84,7 +86,7 @@ unsafe impl<H> Send for Call<H> {}
 impl<H> Call<H> {
     /// One that is called with the request, and told how it ended, as far as `when` says.
     ///
-    /// What the closure borrows the value's type may borrow, too: it is called while a handle of that type is held by somebody.
+    /// What the closure borrows the value's type may borrow, too: it is called while some thread has a handle of that type.
     pub(crate) fn new(when: CallOn, f: impl FnOnce(NonNull<H>, CallWith<'_>) + Send) -> Call<H> {
         fn node<H, F: FnOnce(NonNull<H>, CallWith<'_>)>(when: CallOn, f: F) -> CallOf<H, F> {
             CallOf { node: CallbackNode { next: ptr::null_mut(), when, end: end::<H, F> }, f }

@@ -52,7 +52,7 @@ pub(crate) const DISPLAY: &str = "the `Display` of an error";
 #[cfg(feature = "tracing")]
 pub(crate) const SUBSCRIBER: &str = "the subscriber of `tracing`";
 
-/// Clocks that ask each other come to no end. More than a chain of a few makes no sense.
+/// Clocks that read each other recurse without end. A chain of more than a few makes no sense.
 const DEEPEST: u32 = 16;
 
 /// Calls `f`, which is the user's and has this name. A panic is answered.
@@ -93,7 +93,7 @@ pub(crate) fn is_inside() -> bool {
     inside().is_some()
 }
 
-/// Somebody on this thread is about to do `what`, which such code must not.
+/// Code on this thread is about to do `what`, which is forbidden inside such a callback.
 ///
 /// # Panics
 ///

@@ -184,6 +184,8 @@ pub(crate) fn type_id_of<C>() -> TypeId {
     named.type_id()
 }
 
+/// Calls the callable, and writes its value to `out`. Answers the failure instead, if there is one.
+///
 /// # Safety
 ///
 /// W1: `header` begins a `RequestCell<C, T>` that the caller has claimed, and the callable is still there.
@@ -211,6 +213,8 @@ fn failed(ending: NoValue) -> Option<Box<NoValue>> {
     Some(Box::new(ending))
 }
 
+/// Drops the callable, which was not called.
+///
 /// # Safety
 ///
 /// As for [`call`].
@@ -223,6 +227,8 @@ unsafe fn drop_callable<C: Callable<T>, T>(header: NonNull<Header>) {
     }
 }
 
+/// Drops the value.
+///
 /// # Safety
 ///
 /// W2: `header` begins a `RequestCell<C, T>` that has a value, to which no other thread has access any more.
@@ -389,6 +395,8 @@ pub(crate) fn make_ready<T>(word: u64, lineage: Lineage, value: T) -> NonNull<He
     cell.cast()
 }
 
+/// Writes the header of a new request.
+///
 /// # Safety
 ///
 /// `at` is memory of this arena and class that is large enough and that no other thread knows.

@@ -2,9 +2,9 @@
 //!
 //! A cancel continues to the children of the cancelled request. Most children never suspend and never leave their
 //! worker, and should cost nothing for it. So the list of children has only some of them. These are children that were
-//! published, submitted as roots or claimed elsewhere; children that suspended, with all below them on the same stack;
-//! and children that ended before their own children. The worker finds the others: in one piece of its private queue,
-//! or on the stack that runs.
+//! published, submitted as roots or claimed elsewhere. They are also children that suspended, with all below them on
+//! the same stack, and children that ended before their own children. The worker finds the others: in one piece of its
+//! private queue, or on the stack that runs.
 //!
 //! The list begins in the parent's header ([`crate::state::slot`]) and goes through the children's `next` and `prev`, which are free
 //! once they have left the private queue. A child leaves it when its header ends.

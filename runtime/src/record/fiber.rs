@@ -108,7 +108,8 @@ pub(crate) struct Fiber {
     pub end_calls: EndCalls<Header>,
     /// What is to be seen to when it is entered again: [`LEFT_UNWINDING`], [`LEFT_PARKED`].
     pub left: Cell<u8>,
-    /// The wait that it has bound goes on though its request is cancelled; see [`crate::deadlock::cycle`].
+    /// The wait that it has bound continues although its request is cancelled; see
+    /// [`crate::deadlock::cycle`].
     pub outlasts_cancel: Cell<bool>,
     /// The name of the innermost region that must not suspend; see [`mod@crate::record::no_suspend`].
     pub no_suspend: Cell<Option<NonNull<str>>>,

@@ -1,5 +1,6 @@
-//! The records of a request, and those around it. These are its header, the cell of its callable and value, its side
-//! block, the fiber that it runs on, the arena of its memory, and the lists that lead to it. They point to each other.
+//! The records of a request, and those around it. These are its header, the cell of its callable and value, and its
+//! side block. Around it are the fiber that it runs on, the arena of its memory, and the lists that contain it. They
+//! point to each other.
 
 pub(crate) mod above;
 pub(crate) mod any;

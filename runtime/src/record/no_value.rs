@@ -46,7 +46,7 @@ impl NoValue {
     }
 }
 
-/// Asks an error something that takes a look at what it was caused by: a method of the user's, which may panic.
+/// Calls a method of an error that reads its source. It is the user's, and may panic.
 fn ask<'a, R>(error: &'a Error, what: impl FnOnce(&'a Error) -> R) -> std::thread::Result<R> {
     catch_unwind(AssertUnwindSafe(|| what(error)))
 }

@@ -61,7 +61,7 @@
 //!
 //! * **P1** All of it is changed by the worker alone. Others read `front`, and the `next` and `place` of entries: raiders ([`crate::state::raid`]), and
 //!   [`PrivateQueue::count_from_outside`]. So an entry is whole before a link leads to it, and is touched (RD1) before it is taken out. Every store of a
-//!   link that leads on from the list is a release, a removal's too: a raider may come to an entry by that store alone.
+//!   link that leads on from the list is a release, a removal's too: a raider may reach an entry by that store alone.
 //! * **P2** The list owns one link of each entry, from its insertion until it is taken out. So for the worker each header to which `front`, `back` or a link
 //!   of the list leads is alive. A request is an entry iff its `place` is `Private`, or the worker touches it (RD1). Others have no such promise: an
 //!   entry may end while they read it. They rely on its memory staying a header's meanwhile ([`crate::record::reclaim`]).
@@ -197,8 +197,9 @@ impl PrivateQueue {
     ///
     /// # Safety
     ///
-    /// Inside [`reclaim::read_section`](crate::record::reclaim::read_section): then the memory of every header that is in a list after the look has begun stays.
-    /// Each header that the walk comes to was in a list then: the front was, and what `next` of such a header leads to was.
+    /// Inside [`reclaim::read_section`](crate::record::reclaim::read_section): then the memory of every header stays that is in a list after the
+    /// section has begun. Each header that the walk reaches was in a list then: the front was, and so was the header that `next` of such a header
+    /// names.
     pub(crate) unsafe fn count_from_outside(&self, most: usize) -> usize {
         let (mut count, mut at) = (0, self.front.load(Ordering::Relaxed));
         for _ in 0..most {

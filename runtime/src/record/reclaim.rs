@@ -49,7 +49,7 @@ pub(crate) fn read_section<R>(read: impl FnOnce() -> R) -> R {
     impl Drop for Over {
         fn drop(&mut self) {
             let mut deferred = lock();
-            // Under the lock: who defers looks again there.
+            // Under the lock: a thread that defers checks again there.
             if readers::leave() {
                 let deferred_now = std::mem::take(&mut *deferred);
                 drop(deferred);
@@ -63,7 +63,7 @@ pub(crate) fn read_section<R>(read: impl FnOnce() -> R) -> R {
     read()
 }
 
-/// Keeps everybody else from deferring, and from the end of a look.
+/// Keeps other threads from deferring, and from ending a read section.
 #[derive(Debug)]
 pub(crate) struct HeldReclaim {
     _deferred: MutexGuard<'static, Deferred>,
@@ -80,8 +80,8 @@ pub(crate) fn hold() -> HeldReclaim {
     HeldReclaim { _deferred: lock() }
 }
 
-/// In a forked child nobody looks: who did is not there to say that it is over, and all would be deferred for ever. What has been deferred goes
-/// with the next look.
+/// In a forked child there is no read section: the thread of the parent's section is not there to end it, and everything would be deferred for
+/// ever. What has been deferred goes with the next look.
 pub(crate) fn forget(_: &mut HeldReclaim) {
     readers::forget();
 }

@@ -62,7 +62,7 @@ pub(crate) fn wrap_panic_hook() {
     });
 }
 
-/// Calls a hook of the user's. Its panic is nobody's affair any more; one line says whose it was.
+/// Calls a hook of the user's. Its panic is contained; one line on standard error names the hook.
 fn contained(name: &'static str, hook: impl FnOnce()) {
     if let Err(payload) = callback::call(name, hook) {
         say(&format_args!("{name} has panicked: {}", message_of(&*payload)));
@@ -110,7 +110,7 @@ pub(crate) fn unseen_failure(hooks: Option<&Hooks>, failure: &Failure) {
 }
 
 /// A destructor of a request's value or captures, or a callback that cannot change the outcome, has panicked: reported like
-/// a failure that nobody looked at.
+/// a failure that no caller has read.
 #[cold]
 pub(crate) fn aside_panicked(header: &Header, payload: Box<dyn std::any::Any + Send>) {
     let failure = Failure::from_panic(payload, header.name().to_owned(), take_location());

@@ -29,7 +29,7 @@ pub(crate) struct Counts {
     ///
     /// # Safety
     ///
-    /// RR1; the caller has a count, or somebody has who keeps it meanwhile.
+    /// RR1; the caller has a count, or another owner keeps one meanwhile.
     pub take: unsafe fn(NonNull<RuntimeRecord>),
     /// One less. The record goes with the last.
     ///
@@ -61,6 +61,8 @@ impl KeptRuntime {
         std::mem::ManuallyDrop::new(self).0
     }
 
+    /// Takes over a count that was turned into a pointer.
+    ///
     /// # Safety
     ///
     /// It came from [`into_raw`](Self::into_raw), and has not been given back.

@@ -127,7 +127,7 @@ impl ScopeCore {
         failures.iter().any(|(_, header)| !unsafe { header.as_ref() }.word().load().has(SEEN))
     }
 
-    /// A job is over, cancelled, and not because somebody asked for just that.
+    /// A job is over, cancelled for another reason than a cancel of that very job.
     #[cold]
     pub(crate) fn job_skipped(&self) {
         self.skipped.store(true, Ordering::Relaxed);
@@ -195,7 +195,7 @@ impl ScopeCore {
         }
     }
 
-    /// The first failure nobody has looked at. All links are given back.
+    /// The first failure that no caller has read. All links are released.
     fn unseen(&self) -> Option<Failure> {
         let failures = std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner));
         let mut first = None;

@@ -54,16 +54,16 @@ impl Block for Side {
 
 /// What few requests have.
 pub(crate) struct Side {
-    /// Written before anybody else knows the header.
+    /// Written before another thread knows the header.
     pub name: Option<Cow<'static, str>>,
     /// As `name`.
     pub location: Option<&'static Location<'static>>,
     /// Written by the finisher before terminal, constant after.
     pub failure: UnsafeCell<Option<Failure>>,
-    /// The number by which this request is known, if anybody asked.
+    /// The request's id, if it was asked for.
     pub id: AtomicU64,
-    /// Why it was cancelled, if not because somebody asked. Written under the word's lock before the mark, or by the claimer
-    /// of an unstarted one; read by threads that have seen the mark or the end.
+    /// Why it was cancelled, if not by `cancel`. Written under the word's lock before the mark, or by the claimer of an
+    /// unstarted one; read by threads that have seen the mark or the end.
     pub reason: Cell<Option<CancelReason>>,
     /// The root key of the most urgent that waits for it; see [`crate::deadlock::urgency`].
     pub urgency: AtomicU64,

@@ -157,6 +157,8 @@ unsafe fn body(context: NonNull<Context>) -> ! {
     }
 }
 
+// The functions of the table. The contract of each is that of the field of its name in `Table`.
+
 unsafe fn prepare(context: &Context, _deadline: Option<Instant>) -> Option<NonNull<Context>> {
     // SAFETY: this table is given to coroutines only.
     let coroutine = unsafe { Coroutine::of(NonNull::from(context)).as_ref() };

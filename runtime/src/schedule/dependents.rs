@@ -73,6 +73,8 @@ pub(crate) unsafe fn begin_admitted(header: NonNull<Header>, refused: &mut Marke
     }
 }
 
+/// Sets up the edges of a held dependent that was admitted, and notes its dependencies in `work`.
+///
 /// # Safety
 ///
 /// As [`begin_admitted`].
@@ -149,6 +151,8 @@ unsafe fn work_off(mut work: Vec<SetUpNext>, refused: &mut Marked) {
     }
 }
 
+/// Submits a dependency, or sets up its edges if it is a dependent itself.
+///
 /// # Safety
 ///
 /// The caller has a count.

@@ -74,6 +74,8 @@ pub(crate) unsafe fn put_on_top(fiber: &Fiber, header: NonNull<Header>) -> *cons
     below
 }
 
+/// Runs the callable with the request on top of the fiber, and ends the request.
+///
 /// # Safety
 ///
 /// W1: the caller has claimed the request. `fiber` is the calling thread's; with `runner_link` a link of the

@@ -270,6 +270,8 @@ fn own_worker(h: &Header) -> Option<&'static Worker> {
     worker.filter(|worker| goes_to_own_list(worker, h) && !h.lineage.parent().is_null())
 }
 
+/// The slow path of a submission: of an orphan of a cancel, of a dependent, or from a thread that is no worker of the runtime.
+///
 /// # Safety
 ///
 /// As [`submit`].

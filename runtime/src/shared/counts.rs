@@ -70,7 +70,7 @@ impl Watchers {
 pub(crate) struct UnwindWaits {
     /// Workers that block in one.
     blocked: AtomicUsize,
-    /// Whether the hook for warnings was told of one.
+    /// Whether the hook for warnings was called for one.
     warned: AtomicBool,
 }
 

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `seed`, `clock` | written when the record is made |
 //! | `seats` | any thread, under the lock. The context in `taken` or `waiting` is valid while it stands there (D3), so it is nudged under the same lock |
-//! | `guests` | a thread that runs a request directly counts itself, by [`Guest`]; a driver reads it before it says that nothing can go on |
+//! | `guests` | a thread that runs a request directly counts itself, by [`Guest`]; a driver reads it before it answers that nothing can continue |
 //! | `aside` | any thread adds claimed requests, under the lock; a driver takes them out and ends them |
 //!
 //! # The race
@@ -125,7 +125,7 @@ impl Driven {
         }
     }
 
-    /// Whether somebody has the seat.
+    /// Whether a thread has the seat.
     pub(crate) fn is_taken(&self, index: usize) -> bool {
         self.lock().taken.get(index).is_some_and(Option::is_some)
     }
@@ -159,7 +159,7 @@ impl Driven {
         !self.aside.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// There is something on the seat: its driver is to look again.
+    /// There is work on the seat: notifies its driver.
     pub(crate) fn nudge(&self, index: usize) {
         if let Some(host) = self.lock().taken[index] {
             host.nudge();
@@ -171,7 +171,7 @@ impl Driven {
         self.lock().taken.iter().flatten().for_each(|host| host.nudge());
     }
 
-    /// Whether this is the end: nobody has a seat, and nobody will.
+    /// Whether this is the end: no thread has a seat, and none will take one.
     pub(crate) fn ends(&self) -> bool {
         let mut seats = self.lock();
         let ends = !seats.ended && seats.taken.iter().all(Option::is_none);

@@ -1,4 +1,4 @@
-//! How a runtime comes to its end: how far it is, and which threads wait for it.
+//! The stages of a runtime's end, and which threads wait for it.
 //!
 //! The protocol itself stands in `api/runtime/finish.rs`. Here is what all threads of a runtime see of it.
 //!
@@ -17,7 +17,7 @@
 //! # Quiet
 //!
 //! A runtime is *quiet* when the threads of all workers have exited and no foreign thread runs a request of it. The last worker
-//! does not leave its loop while a foreign thread runs one: what that makes would have nobody to run it. Both events are noted under
+//! does not leave its loop while a foreign thread runs one: no worker would run what that request makes. Both events are noted under
 //! one lock, and a waiter checks, and registers, under the same lock.
 //!
 //! A thread that has left its loop destroys its thread-locals, and a destructor of the user's may wait there for ever. So that a thread *has exited* is
@@ -129,7 +129,7 @@ impl Ending {
         }
     }
 
-    /// Somebody wants the end: from now on who stops running requests says so.
+    /// A thread waits for the end: from now on threads that stop running requests notify it.
     pub(crate) fn begin(&self) {
         let mut state = self.lock();
         state.begun = true;

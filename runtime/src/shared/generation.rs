@@ -34,7 +34,7 @@ impl Shared {
         self.born != Generation::now()
     }
 
-    /// Somebody comes from outside.
+    /// A thread enters from outside.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! How coroutines that may go on reach their workers: one by itself, or many in one piece.
+//! How coroutines that may continue reach their workers: one alone, or many in one batch.
 //!
 //! # Who owns a coroutine on its way
 //!

@@ -18,7 +18,7 @@ pub(crate) const QUIET: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum LateEnd {
-    /// It goes on waiting.
+    /// It continues to wait.
     #[default]
     Wait,
     /// It [shuts the runtime down](crate::Runtime::shutdown), with a grace of another second. A request that has not ended by then is named, and stays with

@@ -228,7 +228,7 @@ impl Shared {
         is_pushed
     }
 
-    /// Puts a root where everybody sees it, and sees to it that somebody looks. The entry's link goes with it.
+    /// Pushes a root into the injector, and notifies a worker. The entry's link goes with it.
     ///
     /// Answers false if the runtime is over: the entry is still the caller's.
     #[must_use]
@@ -267,7 +267,7 @@ impl Shared {
         for worker in self.worker_records().iter() {
             let running = worker.post.running_key();
             if running == NO_KEY {
-                // It looks for work, and will find this.
+                // It searches for work, and will find this.
                 return;
             }
             if running > key && youngest.is_none_or(|(y, _)| running > y) {
@@ -352,6 +352,8 @@ impl Shared {
     }
 }
 
+/// The runtime's record, of which this is the part that lower layers know.
+///
 /// # Safety
 ///
 /// RR1.
@@ -361,6 +363,8 @@ unsafe fn whole(record: NonNull<RuntimeRecord>) -> NonNull<Shared> {
     unsafe { record.byte_sub(std::mem::offset_of!(Shared, record)).cast() }
 }
 
+/// Adds a count of the runtime's record.
+///
 /// # Safety
 ///
 /// As [`Counts::take`].
@@ -369,6 +373,8 @@ unsafe fn take_count(record: NonNull<RuntimeRecord>) {
     unsafe { Arc::increment_strong_count(whole(record).as_ptr()) };
 }
 
+/// Gives up a count of the runtime's record.
+///
 /// # Safety
 ///
 /// As [`Counts::give_back`].

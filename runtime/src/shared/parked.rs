@@ -47,7 +47,7 @@ fn lock() -> MutexGuard<'static, BTreeMap<usize, Parked>> {
     PARKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps everybody else from the list (PK2).
+/// Keeps other threads from the list (PK2).
 #[derive(Debug)]
 pub(crate) struct HeldParked {
     _list: MutexGuard<'static, BTreeMap<usize, Parked>>,
@@ -118,7 +118,8 @@ pub(crate) fn give_up(shared: &Shared) {
     }
 }
 
-/// Calls `with` with the context of each foreign thread that waits. It does not go on before `with` has returned.
+/// Calls `with` with the context of each foreign thread that waits. The thread does not continue before `with`
+/// has returned.
 pub(crate) fn each_thread(mut with: impl FnMut(NonNull<Context>)) {
     for parked in lock().values() {
         // SAFETY: Y1.

@@ -207,6 +207,8 @@ pub(crate) fn owns(arena: *const Arena) -> bool {
     FOREIGN.try_with(among).unwrap_or(false)
 }
 
+/// The foreign fiber that this context is a part of.
+///
 /// # Safety
 ///
 /// The context is a foreign fiber's.

@@ -157,7 +157,7 @@ impl WorkerRecord {
         unsafe { &mut *self.ready.get() }
     }
 
-    /// The root key of what it runs; [`NO_KEY`] when it looks for work.
+    /// The root key of the request that it runs; [`NO_KEY`] while it searches for work.
     #[inline(always)]
     pub(crate) fn running(&self) -> u64 {
         self.running.get()

@@ -25,10 +25,14 @@ unsafe impl Send for Workers {}
 unsafe impl Sync for Workers {}
 
 impl Workers {
+    /// The workers of a runtime, which begin with their records.
+    ///
     /// # Safety
     ///
     /// `W` begins with a [`WorkerRecord`] (WR1).
     pub(crate) unsafe fn new<W: Send + Sync>(workers: Box<[W]>) -> Workers {
+        /// Drops the workers, in the type that they were made in.
+        ///
         /// # Safety
         ///
         /// Made by `new` of the same `W`; not used any more.

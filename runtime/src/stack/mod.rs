@@ -4,8 +4,8 @@
 //!
 //! * **class**: a slot size. Every class guarantees its slot less the [overhead](OVERHEAD): guard, colour, control
 //!   block and the frames of the loop.
-//! * **colour**: tops of stacks are shifted by a few cache lines from slot to slot, so that the hot ends of many stacks
-//!   do not fall into the same set of the first-level cache.
+//! * **colour**: tops of stacks are shifted by a few cache lines from slot to slot. So the hot ends of many stacks do
+//!   not all map to the same set of the first-level cache.
 //! * **guard**: the lowest pages of a slot; touching them faults, and [`overflow`] says whose stack it was.
 //!
 //! ```text

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! where all is in one page, mostly. The first access to that page walks through the page tables, and whatever else is asked for
-//! meanwhile walks as well. So a mass of them is asked for in two steps: one line of each early, the [`page`] or the [`top`] of its fiber;
-//! the rest a few before its turn, when that is there. Too early is as bad as too late: what was fetched is gone again. How far
-//! ahead stands with those who ask, as measured in `docs/decisions/0023`:
+//! meanwhile walks as well. So a large set of them is prefetched in two steps: one line of each early, the [`page`] or the [`top`] of its
+//! fiber. The rest follows a few turns before its own, when the first line has arrived. Too early is as bad as too late: what was fetched
+//! is gone again. How far ahead stands with those who ask, as measured in `docs/decisions/0023`:
 //!
 //! | who | early | later |
 //! | --- | --- | --- |

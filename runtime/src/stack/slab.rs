@@ -20,7 +20,7 @@
 //! * **S1** A slot is in exactly one place: handed out, in one of the lists of its pool, or with who trims it. The lock of the
 //!   pool guards its lists and its growth.
 //! * **S2** A slot's memory is readable and writable above its guard from the first time it is handed out until the
-//!   slab is dropped, which its owner does only when no stack is in use any more.
+//!   slab is dropped. Its owner drops it only when no stack is in use any more.
 //! * **S3** A slot that is handed out beyond the limit says so ([`StackSlot::is_beyond`]), and is counted apart.
 
 use std::sync::{OnceLock, PoisonError};

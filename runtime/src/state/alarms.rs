@@ -22,8 +22,8 @@
 //! writes the word anew. The owner of a shard does the same, and notifies no thread. The word rises only when entries
 //! are taken out, and a thread that lowers it, by arming, notifies the timer thread.
 //!
-//! An owner's entry may stay in the wheel when it is taken back ([`staying`]). What rests there costs nobody a wake-up where nothing is
-//! armed beside it: the word then says that the shard is empty, and who arms again lowers it.
+//! An owner's entry may stay in the wheel when it is taken back ([`staying`]). If no other entry is armed, a resting entry causes no
+//! wake-up: the word then says that the shard is empty, and the thread that arms again lowers it.
 //!
 //! That a word is lowered while the timer thread goes to sleep is the race that [`sleep`] tells of.
 //!

@@ -4,7 +4,7 @@
 //! that is over, and was not cancelled, is *passed*: the walk continues with its parent, and always will. In a line of generations whose handles
 //! are kept, all but the last are over, so each walk would pass all of its ancestors. Therefore a long walk leaves *skip links*. It writes one at
 //! every [`STRIDE`]th ancestor that it passes, which leads to the next such ancestor. It also moves each skip link that it follows on to where
-//! the next one leads. That is path splitting, as in a forest of disjoint sets (Tarjan and van Leeuwen, *Worst-case analysis of set union
+//! the next one leads. That is path splitting in a forest of disjoint sets (Tarjan and van Leeuwen, *Worst-case analysis of set union
 //! algorithms*, 1984): n walks take some `STRIDE + log n` steps each, in any order. Nearly all lines are short, and a walk leaves no links there.
 //! It leaves none either in a line whose handles are dropped, where finished parents are forgotten (decision 0005).
 //!

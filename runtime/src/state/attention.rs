@@ -11,7 +11,7 @@ use forebear_context::shim::mutant;
 pub const HUNGRY: u32 = 1;
 /// Something older than what runs here is ready here, or is there to be taken: the next wait queues its target.
 pub const OLDER: u32 = 2;
-/// Somebody has left word that a request of this worker is more urgent than it was.
+/// Another thread has left a message that a request of this worker has become more urgent.
 pub const RAISED: u32 = 4;
 /// Somebody has left word of a cancelled request, or requests that are cancelled have yet to be ended here.
 pub const MESSAGE: u32 = 8;

@@ -3,7 +3,7 @@
 //! # Vocabulary
 //!
 //! * **owner**: a thread, or what counts as one, that goes in all the time.
-//! * **visitor**: anybody else. Comes seldom.
+//! * **visitor**: any other thread. Visits are rare.
 //! * **inside**: what the owner says while it is in on the short way, which is two stores and a look.
 //! * **visited**: what a visitor says while it is in, or waits until the owner is out. Then the owner goes the long way: by the lock that
 //!   visitors have among themselves.

@@ -145,6 +145,8 @@ impl Jobs {
         }
     }
 
+    /// Wakes the scope's owner, if it waits.
+    ///
     /// # Safety
     ///
     /// The caller has brought the count to zero.

@@ -111,6 +111,8 @@ impl<N> std::fmt::Debug for Listener<N> {
     }
 }
 
+/// Calls the notice of this listener, and gives up the list's count.
+///
 /// # Safety
 ///
 /// LI1: the node is that of a `Listener<N>`, and the count that the list had is the caller's.

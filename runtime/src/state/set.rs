@@ -105,7 +105,7 @@ impl Core {
         true
     }
 
-    /// The wait is over: the next end wakes nobody.
+    /// The wait is over: the next end wakes no waiter.
     pub fn leave(&self) {
         self.lock().waiter = None;
     }

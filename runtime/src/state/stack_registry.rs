@@ -94,7 +94,7 @@ impl<C, R: Stacks<C>> StackRegistry<C, R> {
         self.lock().runtimes.push(runtime);
     }
 
-    /// It is about to unmap its stacks. Returns when nobody reads them any more.
+    /// It is about to unmap its stacks. Returns when no thread reads them any more.
     pub fn unregister_runtime(&self, runtime: NonNull<R>) {
         let dismiss =
             |registered: &mut RegisteredStacks<C, R>| registered.runtimes.retain(|one| *one != runtime);

@@ -9,9 +9,9 @@
 //!
 //! # Order of a birth
 //!
-//! Nobody else knows a request before its handle is returned, so its fields are plain stores, in this order: the header, the flags, the side block. Then
-//! its parent is asked whether it is cancelled. The deadline is armed last. From that moment the timer thread knows the request by a link, which
-//! is in the word from birth (T4), and may abort it at any time. `spawn_built` enters the request into the private queue after that.
+//! No other thread knows a request before its handle is returned, so its fields are plain stores, in this order: the header, the flags, the side
+//! block. Then its parent is asked whether it is cancelled. The deadline is armed last. From that moment the timer thread knows the request by a
+//! link, which is in the word from birth (T4), and may abort it at any time. `spawn_built` enters the request into the private queue after that.
 
 use std::borrow::Cow;
 use std::num::NonZero;
@@ -192,7 +192,7 @@ pub(crate) unsafe fn region<C: Callable<()>>(
     unsafe { make(&builder, callable, Some(location), ptr::null()) }
 }
 
-/// A request that nobody runs ([`crate::api::completer`]).
+/// A request without code, which no thread runs ([`crate::api::completer`]).
 pub(crate) fn completion<T: Send + 'static>(
     name: Cow<'static, str>,
     location: &'static Location<'static>,
@@ -202,6 +202,8 @@ pub(crate) fn completion<T: Send + 'static>(
     unsafe { make(&builder, Outside, Some(location), ptr::null()) }
 }
 
+/// Makes a request by this builder, without submitting it.
+///
 /// # Safety
 ///
 /// If `callable` or `T` borrows, `scope` is the scope that waits for the request, with this job counted (Z1,
@@ -234,7 +236,7 @@ pub(crate) unsafe fn make_from<T, K: Construct<T>>(
     };
     let limit = limit(builder, &origin.shared);
     let rank = Rank { deadline: limit, ..builder.rank };
-    // The link is the entry's of the deadline. With it the end is none of those that need nothing but a look at the word.
+    // The link is the entry's of the deadline. With it the end cannot be one of those that only read the word.
     let word = NEW | HANDLE | if limit.is_some() { LINK } else { 0 };
     let birth = Birth { word, lineage: origin.lineage(rank), need_pages, scope, place: HeaderPlace::Nowhere };
     let too_large = builder.stack_size.map(NonZero::get).filter(|&bytes| bytes > stack::MAX);
@@ -314,7 +316,8 @@ fn limit(builder: &RequestBuilder, shared: &Shared) -> Option<Instant> {
     after.into_iter().chain(builder.rank.deadline).min()
 }
 
-/// Has the deadline of a request that nobody knows yet come when it is time; if it is past, which it is not if it `is_ahead`, at once.
+/// Arms the deadline of a request that no other thread knows yet. If it is past, it fires at once; with `is_ahead` it is known not to
+/// be past.
 ///
 /// # Safety
 ///

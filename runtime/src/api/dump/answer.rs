@@ -17,7 +17,7 @@ use crate::shared::post::DumpAnswer;
 use crate::shared::worker::{OnRecord, WorkerRecord};
 use crate::state::inquiry::Inquiry;
 
-/// How long a dump waits for a worker to come to a scheduling point.
+/// How long a dump waits for a worker to reach a scheduling point.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// How long it sleeps between two looks whether all have answered.
 const NAP: Duration = Duration::from_micros(500);
@@ -132,7 +132,7 @@ fn own_worker(shared: &Arc<Shared>) -> Option<&Worker> {
     index.map(|index| &shared.workers()[index])
 }
 
-/// A worker that has come to no scheduling point.
+/// A worker that has reached no scheduling point.
 pub(super) fn see_from_outside(worker: &Worker) -> WorkerAnswer {
     let mut seen = Vec::new();
     let place = StackPlace::of_worker(worker, worker.shared());

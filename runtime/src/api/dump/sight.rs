@@ -66,7 +66,7 @@ pub(crate) struct Leads {
 /// How sure it is that a request is where it was seen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Certainty {
-    /// Somebody waits for it.
+    /// Another request or a thread waits for it.
     Wanted,
     Unstarted,
     Started,
@@ -136,7 +136,8 @@ pub(super) fn is_live_entry(h: &Header) -> bool {
     bits.is_unstarted() && !(bits.has(LOCAL) && h.local.is(LocalStep::Done))
 }
 
-/// A request that has not started. Its memory stays while this looks, and nobody writes its plain fields.
+/// A request that has not started. Its memory stays while this reads it, and no thread writes its plain
+/// fields.
 pub(super) fn see_unstarted(h: &Header, place: &StackPlace<'_>) -> Seen {
     let mut seen = see(h, State::Queued, Certainty::Unstarted, true);
     seen.info.worker = place.worker.map(|worker| worker.index);

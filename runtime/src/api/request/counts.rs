@@ -140,6 +140,8 @@ pub(super) unsafe fn end_alone<T>(header: NonNull<Header>) {
     }
 }
 
+/// Ends what the last handle kept: an unstarted request, or the value of one that is over.
+///
 /// # Safety
 ///
 /// `last` is what the word answered when the caller gave up a handle of this header, just now.

@@ -127,6 +127,8 @@ fn new_slowly<T, C: Callable<T> + 'static>(callable: C) -> Request<T> {
     create(&RequestBuilder::default(), callable, None)
 }
 
+/// The fast path of a spawn: inside a request, on a worker, with a small callable.
+///
 /// # Safety
 ///
 /// As for [`make`](crate::api::builder::make::make).
@@ -182,6 +184,8 @@ pub(crate) unsafe fn spawn_of<T, C: Callable<T>>(shared: &Arc<Shared>, callable:
     unsafe { spawn_small_of(shared, callable) }
 }
 
+/// As [`spawn_small`] if the caller runs on a worker of this runtime; otherwise by the slow path.
+///
 /// # Safety
 ///
 /// As for [`spawn_of`].
@@ -200,6 +204,8 @@ unsafe fn spawn_small_of<T, C: Callable<T>>(shared: &Arc<Shared>, callable: C) -
     unsafe { spawn_outside(Some(shared), callable, ptr::null()) }
 }
 
+/// The slow path of a spawn: outside any request, or for another runtime.
+///
 /// # Safety
 ///
 /// As for [`make`](crate::api::builder::make::make).

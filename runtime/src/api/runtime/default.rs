@@ -6,7 +6,7 @@
 //!
 //! # Who may touch what
 //!
-//! The pointer is read by anybody, and leads to a record that is never freed: a reader may have read it a moment before it
+//! Any thread reads the pointer, which leads to a record that is never freed: a reader may have read it a moment before it
 //! was replaced. It is written under the lock. A replaced runtime is ended, and stays behind as an empty record.
 
 use std::ptr;
@@ -23,7 +23,7 @@ static DEFAULT: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
 /// Held while a thread makes or replaces it.
 static MAKING: Mutex<()> = Mutex::new(());
 
-/// Keeps everybody else from replacing it.
+/// Keeps other threads from replacing it.
 #[derive(Debug)]
 pub(crate) struct HeldDefault {
     _making: MutexGuard<'static, ()>,
@@ -66,8 +66,8 @@ pub(super) fn get_or_make(make: impl FnOnce() -> Runtime) -> &'static Arc<Shared
     current().unwrap_or_else(|| set(&make())).shared()
 }
 
-/// How often it is looked again whether the present one has come to rest. A worker counts itself out a moment after it has given the last answer. A
-/// program that has got that answer would be refused without this, or told at its end of work that is over.
+/// How often to check whether the present one is at rest. A worker counts itself out a moment after it has given the last answer. A program that
+/// has got that answer would be refused without this, or told at its end of work that is over.
 const LOOKS: usize = 1_000;
 
 /// Whether it has work, and not only a worker that is about to find that it has none.

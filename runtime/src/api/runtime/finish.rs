@@ -164,9 +164,9 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ShutdownError::Laggards`] names what has not ended. [`ShutdownError::Inside`] if it is called inside a request of this
-    /// runtime, callbacks included, in a destructor that the end of such a request calls, or in a destructor of a thread-local of one of its workers:
-    /// then nothing is done.
+    /// [`ShutdownError::Laggards`] names what has not ended. [`ShutdownError::Inside`] if it is called inside a request of this runtime, callbacks
+    /// included, or in a destructor that the end of such a request calls. The same holds in a destructor of a thread-local of one of its workers.
+    /// Then nothing is done.
     ///
     /// # Panics
     ///
@@ -337,7 +337,8 @@ impl RuntimeHandle {
         });
     }
 
-    /// Some have not ended: joins the threads that have exited, and gives back what belongs to nobody.
+    /// Some have not ended: joins the threads that have exited, and releases what belongs to no
+    /// thread.
     fn close_what_is_over(&self) {
         let Some(engine) = &self.engine else { return };
         self.shared.ending.close_once(|| {
@@ -364,7 +365,7 @@ impl Shared {
         unstarted
     }
 
-    /// Has everybody look whether there is something to abort.
+    /// Makes every thread check whether it has requests to abort.
     fn stir(&self) {
         for worker in self.worker_records().iter() {
             worker.stir_up();

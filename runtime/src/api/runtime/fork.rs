@@ -60,6 +60,8 @@ forebear_context::shim::thread_local! {
     static HELD: RefCell<Option<HeldOverFork>> = const { RefCell::new(None) };
 }
 
+/// Called before a fork: takes the locks that the child must find free.
+///
 /// # Safety
 ///
 /// None: these three are `unsafe` for the type that `pthread_atfork` asks for.
@@ -69,6 +71,8 @@ unsafe extern "C" fn prepare() {
     let _ = HELD.try_with(|place| *place.borrow_mut() = Some(held));
 }
 
+/// Called after a fork in the parent: releases the locks.
+///
 /// # Safety
 ///
 /// None, as for [`prepare`].
@@ -76,6 +80,8 @@ unsafe extern "C" fn in_parent() {
     let _ = HELD.try_with(|place| place.borrow_mut().take());
 }
 
+/// Called after a fork in the child: records that it is a child, and forgets the parent's threads.
+///
 /// # Safety
 ///
 /// None, as for [`prepare`].

@@ -1,4 +1,5 @@
-//! The requests that have started and not ended: found by a look at the stacks of all workers, while they continue.
+//! The requests that have started and not ended. They are found by reading the stacks of all workers while these
+//! run.
 //!
 //! A worker that is stuck in somebody's loop answers nothing, and this is asked when somebody is stuck. So it asks nobody, and sees what
 //! a dump sees of a worker that does not answer ([`crate::api::dump`]).
@@ -54,8 +55,8 @@ pub(super) fn exiting(shared: &Shared) -> Vec<Laggard> {
     shared.ending.workers_exiting().into_iter().map(into_laggard).collect()
 }
 
-/// What no look at the stacks sees: workers and threads that run code of the user's outside of any request, and do not wait in it. To be asked when
-/// nothing else is found and yet somebody has not left. `states` are those of the workers.
+/// What the stacks do not show: workers and threads that run user code outside any request, and do not wait in it. To be called when nothing else
+/// is found and yet a worker or thread has not left. `states` are those of the workers.
 pub(super) fn unseen(shared: &Shared, states: &[WorkerState]) -> Vec<Laggard> {
     let gone = shared.ending.workers_left();
     let is_busy = |worker: &usize| {

@@ -1,9 +1,9 @@
 //! The last handle goes: which thread waits for the end, and what happens when that takes long.
 //!
 //! A destructor never suspends a request. A drop on a plain thread blocks that thread. In five other places a drop
-//! starts a thread that waits. They are a worker's thread, a request that a plain thread runs, user code that the end of a
-//! request calls, a blocking call, and a timer thread that calls a user's clock. What the runtime owns is then released a
-//! little later.
+//! starts a thread that waits. They are a worker's thread, a request that a plain thread runs, and user code that the end
+//! of a request calls. They are also a blocking call, and a timer thread that calls a user's clock. What the runtime owns
+//! is then released a little later.
 
 use forebear_context::context::is_for_another;
 use forebear_pool::Engine;

@@ -216,7 +216,7 @@ impl Runtime {
 #[cold]
 fn run_to_its_end(request: &Request<()>, answer: Result<(), WaitError>) -> Result<(), WaitError> {
     if matches!(answer, Err(WaitError::Cancelled)) {
-        // Nobody else waits for it.
+        // No other thread waits for it.
         request.abort(CancelReason::Parent);
     }
     let Some(fiber) = foreign::fiber() else { unreachable!("a request was made here") };

@@ -61,7 +61,7 @@ impl fmt::Display for Laggard {
     }
 }
 
-/// Why a runtime has not come to its end.
+/// Why a runtime has not ended.
 ///
 /// ```
 /// use std::time::Duration;
@@ -76,8 +76,8 @@ impl fmt::Display for Laggard {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ShutdownError {
-    /// It was called inside a request of that very runtime, in a destructor that the end of such a request calls, or on the thread of one of its workers,
-    /// in the destructor of a thread-local. It would have had to wait for itself. Nothing was done.
+    /// It was called inside a request of that very runtime, or in a destructor that the end of such a request calls. Or it was called on the thread
+    /// of one of its workers, in the destructor of a thread-local. It would have had to wait for itself. Nothing was done.
     Inside,
     /// The grace is over, and these have not ended. They were aborted, and continue until they check for it.
     #[non_exhaustive]

@@ -7,8 +7,8 @@ use forebear_context::shim::Arc;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
 
-/// What runtimes the members that are waited for have been of. So a wait need not look at all members to know that none of their runtimes has
-/// given up.
+/// The runtimes that members of the set have belonged to. So a wait need not read all members to know that none of their runtimes has given
+/// up.
 pub(super) enum MemberRuntimes {
     /// Each once.
     Few(Vec<Arc<Shared>>),

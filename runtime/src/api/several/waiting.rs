@@ -75,7 +75,7 @@ impl<T> RequestSet<T> {
         let ticket = unsafe { context.begin(Reason::Select, ptr::from_ref(&several).cast_mut().cast()) };
         // SAFETY: RS1: it leaves below.
         if !unsafe { self.core.stand(context, ticket, Cause::Woken) } {
-            // SAFETY: C2: begun just now, and not parked; nobody has the ticket.
+            // SAFETY: C2: begun just now, and not parked; no other thread has the ticket.
             unsafe { context.abandon(ticket) };
             return Cause::Woken;
         }
@@ -160,6 +160,8 @@ pub(super) fn is_given_up(h: &Header) -> bool {
     arena.is_some_and(|arena| arena.shared().ending.is(Stage::GivenUp)) && !h.word().load().is_terminal()
 }
 
+/// Calls `with` with each request of the set that has a listener, for a dump or a survey.
+///
 /// # Safety
 ///
 /// `row` is the slots of a set of this type, and nobody else touches them meanwhile.

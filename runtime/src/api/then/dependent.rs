@@ -37,7 +37,8 @@ impl ErasedHandle {
     ///
     /// It is dropped while the borrow lasts.
     unsafe fn lent<T: Send>(request: Request<T>) -> ErasedHandle {
-        // SAFETY: the request's handle; nobody looks at the value, and the drop goes by the request's table.
+        // SAFETY: the request's handle; the value is not accessed, and the drop goes through the request's
+        // table.
         ErasedHandle(unsafe { Request::from_raw(request.into_raw()) })
     }
 
@@ -155,6 +156,8 @@ pub(crate) unsafe fn spawn_after<T, C: Callable<T>>(
     unsafe { after_all(builder, Boxed(Box::new(callable)), None, scope) }
 }
 
+/// Makes a dependent that starts only if all its dependencies have values.
+///
 /// # Safety
 ///
 /// As [`dependent`].
@@ -176,7 +179,8 @@ unsafe fn after_all<T, C: Callable<T>>(
     unsafe { dependent(builder, described(builder), call, PhantomData::<fn(Typed<C, T>)>, location, scope) }
 }
 
-/// A dependent that gets something out of its last edge, when all others are over and have come to values.
+/// A dependent whose callable gets the last edge's outcome or value, when all others are over and have
+/// values.
 ///
 /// # Safety
 ///

@@ -27,6 +27,8 @@ pub trait Dependencies: sealed::Sealed {
     /// What the dependent gets.
     type Values<'a>;
 
+    /// The values of all dependencies, or the error of the first that has none.
+    ///
     /// # Safety
     ///
     /// `value` answers where the value of the dependency with this number lies, which the edge of this number leads to.

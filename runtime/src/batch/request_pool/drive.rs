@@ -3,11 +3,13 @@
 //!
 //! # Order of a stop
 //!
-//! 1. The board is stopped: no member begins any more. Members that have begun are aborted by the thread that stops it.
-//! 2. Included requests are marked. Nothing is ended yet: the captures of one may wait for another.
-//! 3. Lanes are aborted. Then what is held, and what nobody gets, is taken out of the run, and what was held back is released.
-//! 4. The marks are carried out, and what was taken out is dropped.
-//! 5. The waiter sleeps until what has begun is over.
+//! 1. The board is stopped: no member starts any more. The thread that stops the board aborts the started members.
+//! 2. Included requests are marked as cancelled. None is ended yet: the captures of one may wait
+//!    for another.
+//! 3. Lanes are aborted. Then the held members and the values that no caller receives are taken out of the run, and held-back
+//!    requests are released.
+//! 4. The marked requests are ended, and what was taken out of the run is dropped.
+//! 5. The waiter sleeps until the started members are over.
 //!
 //! # Lifetimes
 //!
@@ -45,7 +47,7 @@ use crate::schedule::held_back::{Board, Why};
 use crate::schedule::worker::OnWorker;
 use crate::shared::worker::OnRecord;
 
-/// Whom results are handed to.
+/// The receiver of the results.
 type Sink<'a, T> = dyn FnMut(usize, T) -> Result<(), Error> + 'a;
 
 /// Runs the pool to its end.
@@ -73,7 +75,8 @@ pub(super) fn run<'env, T: Send + 'env>(
     }
     let run = Run::new(board, values, limits, held);
     let open = CloseOnDrop(&run.board);
-    // Where included requests are asked for it matters whether the waiter stands, and time is not real everywhere.
+    // A waiter for an included request reads whether this waiter is suspended, so it must not gather. In a runtime
+    // with virtual time there is no time to gather.
     let may_gather = !fiber.has_worker()
         && values == Values::HandedOn
         && limits.active >= GATHERS_FROM
@@ -91,7 +94,8 @@ pub(super) fn run<'env, T: Send + 'env>(
         Ok(())
     });
     drop(open);
-    // All lanes are over, and their members; now what was included, which they need not have waited for.
+    // All lanes and their members are over. Now wait for the included requests, for which no lane may
+    // have waited.
     for request in aborted {
         if matches!(request.wait(), Err(WaitError::Cancelled)) {
             break;
@@ -113,7 +117,7 @@ pub(super) fn run<'env, T: Send + 'env>(
     }
 }
 
-/// Closes the admission, if it is open, before the run goes (HB1).
+/// Closes the admission, if it is open, before the run is dropped (HB1).
 struct CloseOnDrop<'a>(&'a Arc<Board>);
 
 impl Drop for CloseOnDrop<'_> {
@@ -122,7 +126,7 @@ impl Drop for CloseOnDrop<'_> {
     }
 }
 
-/// The cycle, if an included request is the waiter, or lies below it on its own stack.
+/// The cycle, if an included request is the waiter, or runs below it on the same stack.
 fn waits_for_itself(fiber: &Fiber, request: &AnyRequest) -> Option<Cycle> {
     // SAFETY: the handle's link.
     let h = unsafe { request.raw().as_ref() };
@@ -135,9 +139,9 @@ fn waits_for_itself(fiber: &Fiber, request: &AnyRequest) -> Option<Cycle> {
     Some(Cycle::new(current.into_iter().chain([h.name().to_owned()])))
 }
 
-/// Why a wait does not continue.
+/// Why a wait stops early.
 enum End {
-    /// The board says so.
+    /// The board was stopped.
     Stopped,
     /// A lane is cancelled.
     Lost,
@@ -154,17 +158,19 @@ struct PoolWaiter<'a, 'env, T> {
     run: &'a Run<'env, T>,
     /// The included requests that are not over.
     kept: Vec<Option<IncludedHandle<'env>>>,
-    /// The lanes, and perhaps some that are over.
+    /// The lanes, perhaps with some that are over.
     lanes: Lanes,
-    /// What the member had declared that was taken last, if its place has not been given back.
+    /// The declared memory of the member whose value was taken last, if that member still has its
+    /// place.
     taken: Option<u64>,
-    /// Whether it may gather values, and whether one has come since it last slept.
+    /// Whether the waiter may gather values, and whether it has received one since it last slept.
     may_gather: bool,
     fresh: bool,
 }
 
 impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
-    /// Opens the admission, through which a stop wakes the waiter, and holds back what is included.
+    /// Opens the admission, through which a stop wakes the waiter, and holds back the included
+    /// requests.
     fn open<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>) {
         let run: NonNull<dyn Waited + '_> = NonNull::from(self.run);
         // SAFETY: only the lifetime is left out; HB1 stands for it.
@@ -177,7 +183,7 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
         self.run.hold(self.kept.iter().flatten().map(|kept| kept.request.clone()));
     }
 
-    /// To the end of the last member.
+    /// Runs until the last member is over.
     fn go<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>, sink: &mut Sink<'_, T>) -> Result<(), End> {
         loop {
             if cancel::refuses(self.fiber) {
@@ -210,7 +216,8 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
     }
 
     fn spawn_lane<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>) {
-        // Now and then those that are over go, so that no more are kept than twice what lives.
+        // Drops the handles of lanes that are over, now and then, so that a long pool does not keep
+        // all of them.
         if self.lanes.len() >= 64 && self.lanes.len().is_power_of_two() {
             self.lanes.retain(|lane| !lane.is_done());
         }
@@ -222,7 +229,7 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
         self.lanes.push(lane);
     }
 
-    /// Stops the pool, if it has not stopped by itself; what is held never begins. Answers the included requests,
+    /// Stops the pool, if it has not stopped by itself. Held members never start. Answers the included requests,
     /// aborted.
     fn stop(&mut self, end: &End) -> Vec<AnyRequest> {
         let board = &self.run.board;
@@ -240,51 +247,52 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
             true => included.iter().for_each(|request| marked.abort(request.clone(), why.reason())),
             false => included.clear(),
         }
-        // Their members know already. Where one of them has a failure to tell, only those are aborted that have not
-        // begun; otherwise also those that wait for an included request which continues.
+        // Their members are aborted already. If a member of a lane has failed, only unstarted lanes are aborted, so
+        // that the failure is returned. Otherwise lanes that wait for an included request, which continues, are
+        // aborted too.
         for lane in &self.lanes {
             if !matches!(why, Why::Member(_)) || matches!(lane.state(), State::Queued) {
                 lane.abort(why.reason());
             }
         }
-        // Now, since what has begun may wait for what these hold.
+        // Dropped now, since started members may wait for what these captures hold.
         let Left { held, included: back, outcomes, kept } = self.run.give_up(self.taken.take());
         admission::let_go(back, &mut marked);
-        // Only now, when nothing is held back any more, and all are marked: the captures of one may wait for another.
+        // Only after all are marked and none is held back: the captures of one may wait for another.
         marked.carry_out();
-        // The pool is stopped for another reason, which is the answer.
+        // The pool was stopped for another reason, which is the result.
         drop_contained(held);
         drop_contained(outcomes);
-        // Not left to the end of the run: what a function returns is leaked if a local of it panics in its destructor.
+        // Dropped here: a function's return value is leaked if the destructor of a local panics.
         drop_contained(kept);
         self.kept.clear();
-        // So that the failure is the answer: the scope, which would wait for them too, would abort the lane that has it.
+        // Waits here, so that the failure is the result: the scope's own wait would abort the lane that has the failure.
         while !self.run.is_quiet() {
             self.sleep(false, true);
         }
         included
     }
 
-    /// Sleeps until a lane has something for the waiter, or the waiter is cancelled; or gathers for a moment. `stopped`: it comes back until nothing is
-    /// left, cancelled or not.
+    /// Sleeps until a lane has work for the waiter, or the waiter is cancelled; or gathers for a moment. With `stopped`, a cancelled waiter sleeps
+    /// too, until all started members are over.
     fn sleep(&self, gathers: bool, stopped: bool) {
         if let Some(worker) = self.fiber.worker() {
             worker.make_room_to_leave(self.fiber);
         }
         let context = self.fiber.context();
-        // What it waits for is the lanes; see `urgency`.
+        // The wait is for the lanes; see `urgency`.
         let lanes: *const Lanes = &self.lanes;
         // SAFETY: C2: this is the fiber's own stack; C4: the lanes are `self`'s, which outlives the wait, and nothing unwinds before it
         // is parked or taken back.
         let ticket = unsafe { context.begin(Reason::Pool, lanes.cast_mut().cast()) };
         // SAFETY: G1: this fiber has opened the scope.
         if !unsafe { self.run.wait(context, ticket, gathers) } {
-            // SAFETY: C2: begun just now, and not parked.
+            // SAFETY: C2: the wait was begun just now, and is not parked.
             unsafe { context.abandon(ticket) };
             return;
         }
         let until = gathers.then(|| Instant::now() + GATHERS_FOR);
-        // A wait with a limit is no edge.
+        // A wait with a limit is no edge of the wait-for graph.
         if let (Some(scope), None) = (NonNull::new(self.fiber.scopes.get().cast_mut()), until) {
             // SAFETY: on the fiber's own stack, after `begin`. The innermost scope is the pool's.
             unsafe { cycle::bind_to_all(self.fiber, ticket, scope, stopped) };

@@ -1,12 +1,10 @@
 //! A lane: a request that runs members of a pool, one after the other. See [`super::run`].
 //!
-//! Each member is a request of its own, made by the lane and run on the lane's stack if nothing speaks against it. The
-//! lane has nothing else to do meanwhile: the next member is another lane's, and to stop the pool is nobody's in
-//! particular.
+//! Each member is a request of its own. The lane makes it, and waits for it, which mostly runs it on the lane's stack.
+//! The lane has no other duty meanwhile: another lane takes the next member, and any thread can stop the pool.
 //!
-//! A lane whose members' values are handed on runs one member only: the value keeps the place, and the waiter is to
-//! come to it soon. Otherwise it continues, and lets go first what is ready on its worker: members that have begun, and
-//! the waiter.
+//! If values are handed on, a lane runs one member only: the value keeps the place, and the waiter should take it soon.
+//! Otherwise the lane continues, and first yields to the ready fibers of its worker: started members, and the waiter.
 
 use forebear_context::error::WaitError;
 
@@ -21,7 +19,7 @@ use crate::schedule::worker::OnWorker;
 use crate::schedule::yielding::yield_now;
 use crate::state::attention::HUNGRY;
 
-/// A lane that has been spawned. If it never begins, it tells when it is dropped.
+/// A spawned lane. If it never starts, its destructor reports that to the run.
 pub(super) struct Lane<'scope, 'run, 'env, T> {
     run: &'run Run<'env, T>,
     scope: &'scope Scope<'scope, 'run>,
@@ -29,7 +27,7 @@ pub(super) struct Lane<'scope, 'run, 'env, T> {
 }
 
 impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
-    /// Spawns one. [`Run::step`] has counted it as spare.
+    /// Spawns a lane. [`Run::step`] has counted it as spare.
     pub(super) fn spawn(run: &'run Run<'env, T>, scope: &'scope Scope<'scope, 'run>) -> AnyRequest {
         let lane = Lane { run, scope, begun: false };
         scope.spawn(move || lane.go()).to_untyped()
@@ -40,7 +38,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
         let (number, mut next) = self.run.begin();
         while let Some(Admitted { bytes, work }) = next {
             let outcome = self.member(number, bytes, work).map_err(|error| match error {
-                // This lane is cancelled, most likely because the waiter is, who knows.
+                // This lane is cancelled, mostly because the waiter is, which then knows already.
                 WaitError::Cancelled => {}
                 error => admission::stop_with(&self.run.board, Why::Member(number), error),
             });
@@ -51,7 +49,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
             };
             next = self.run.member_over(number, bytes, outcome, after);
             if after == LaneNext::Pause {
-                // The result does not matter: the member finds a cancel itself.
+                // The result does not matter: the member checks for a cancel itself.
                 let _ = yield_now();
                 next = self.run.after_pause(number);
             }
@@ -87,8 +85,8 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
     }
 }
 
-/// If other workers are hungry they get lanes: if they took the member, it would be run there and its lane would wait
-/// here, perhaps behind the next.
+/// If other workers are hungry, they should take lanes. If a worker took the member alone, its lane would wait here,
+/// perhaps behind the next member.
 fn share_lanes() {
     if let Some(worker) = fiber::get().and_then(Fiber::worker)
         && worker.post.attention.get() & HUNGRY != 0
@@ -105,8 +103,8 @@ impl<T> Drop for Lane<'_, '_, '_, T> {
     }
 }
 
-/// Whether something that has begun could continue on this worker.
+/// Whether a started request is ready on this worker.
 fn others_are_ready() -> bool {
-    // Keys of what has not begun are not 0.
+    // Keys of unstarted requests are not 0.
     fiber::get().and_then(Fiber::worker).is_some_and(|worker| worker.best() == 0)
 }

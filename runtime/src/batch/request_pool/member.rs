@@ -1,4 +1,4 @@
-//! What a pool's members are before they are admitted.
+//! The members of a pool, before and after they are admitted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -14,7 +14,7 @@ use crate::schedule::held_back::{Board, Why};
 
 /// A member that has not been admitted.
 pub(super) struct HeldMember<'env, T> {
-    /// What it has declared.
+    /// Its declared memory, in bytes.
     pub bytes: u64,
     pub work: Work<'env, T>,
 }
@@ -23,13 +23,13 @@ pub(super) struct HeldMember<'env, T> {
 pub(super) enum Work<'env, T> {
     /// A callable of its own. `index` says which of the values it yields.
     Own { index: usize, job: Box<dyn Job<'env, T> + 'env> },
-    /// A request of the user's, the pool's `kept`-th. It may have been admitted out of its turn; then this means nothing.
+    /// A request of the user's, the pool's `kept`-th. If it was admitted out of turn, this entry is ignored.
     Included { kept: usize },
 }
 
-/// A member that is admitted: a lane is to see it to its end.
+/// An admitted member: a lane runs it, or waits for it, to its end.
 pub(super) struct Admitted<'env, T> {
-    /// What it has declared.
+    /// Its declared memory, in bytes.
     pub bytes: u64,
     pub work: Turn<'env, T>,
 }
@@ -38,11 +38,12 @@ pub(super) struct Admitted<'env, T> {
 pub(super) enum Turn<'env, T> {
     /// Run it; see [`Work::Own`].
     Own { index: usize, job: Box<dyn Job<'env, T> + 'env> },
-    /// Wait for a request of the user's; first let it run, if it was `held` back for the pool.
+    /// Wait for a request of the user's. If it was `held` back for the pool, release it first.
     Included { kept: usize, request: AnyRequest, held: bool },
 }
 
-/// A callable of any type. It is spawned where its type is known, so that the request has its name.
+/// A callable of any type. It is spawned where its type is known, so the request's name is that
+/// type's.
 pub(super) trait Job<'env, T>: Send {
     /// Runs it as a job of `scope`. A value that is not `wanted` is dropped as a part of the job.
     fn spawn<'scope, 'run>(
@@ -65,24 +66,24 @@ impl<'env, T: Send + 'env, C: Callable<T> + 'env> Job<'env, T> for C {
     where
         'env: 'run,
     {
-        // Dropped under the alarm: its destructor may fail the member.
+        // The value is dropped inside `watch`: its destructor may fail the member.
         scope.try_spawn(move || alarm.watch(|| (*self).call().map(|value| wanted.then_some(value))))
     }
 }
 
-/// Stops the pool when the member of this lane fails: at once, since its lane may be stuck behind others on its worker.
-/// The lane has the failure, when the member is over.
+/// Stops the pool when the member of this lane fails: at once, since its lane may wait behind other fibers on its
+/// worker. When the member is over, its lane returns the failure.
 pub(super) struct Alarm<'run> {
     pub board: &'run Board,
     pub lane: usize,
 }
 
 impl Alarm<'_> {
-    /// Calls `f`. If it unwinds, the pool learns of the failure before the unwind continues. So the abort of other
-    /// members, which may drop their captures, never happens in the middle of an unwind.
+    /// Calls `f`. If it unwinds, the pool records the failure before the unwind continues. So the abort of other
+    /// members, which may drop their captures, never runs inside an unwind.
     fn watch<T>(self, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let outcome = catch_unwind(AssertUnwindSafe(f));
-        // One that is cancelled may have failed of that.
+        // A cancelled member may have failed because of the cancel.
         if !matches!(outcome, Ok(Ok(_))) && !is_cancelled() {
             admission::stop(self.board, Why::Member(self.lane));
         }

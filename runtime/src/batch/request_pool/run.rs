@@ -4,9 +4,9 @@
 //!
 //! A lane is a request that runs members, one at a time: a job of the waiter's scope. It is *spare* until it has asked
 //! for its first member. Lanes ask in any order and at any time. A lane gets a member if there is room for the first that is held. So
-//! members start in the order in which they were added, whatever happens to lanes, and a lane too many does no harm. When the
-//! last spare lane is gone and there is still room, the waiter spawns more: lanes are its children, which only it can
-//! make. A member that ends lets the next start on its own lane, although the waiter may have to wait for its turn on its worker.
+//! members start in the order in which they were added, whatever happens to lanes. A superfluous lane ends. When the last spare lane
+//! is gone and there is still room, the waiter spawns more: lanes are its children, which only it can make. A member that ends lets
+//! the next start on its own lane, although the waiter may have to wait for its turn on its worker.
 //!
 //! A lane has a number from its start to its end, under which the board knows its member.
 //!
@@ -20,13 +20,14 @@
 //! A lane may leave work for the waiter between the waiter's last check and its sleep. Both sides decide under the lock:
 //! the waiter leaves its ticket only if there is no work, and the thread that adds work takes the ticket. The thread that stops the pool
 //! wakes the waiter itself. Each admitted member leaves work when it is over, but perhaps not soon. A member in a shielded region may wait for
-//! what only the waiter gives, when it drops the callables that are held.
+//! an event that only the waiter causes, when it drops the held callables.
 //!
 //! # Gathering
 //!
 //! To wake a thread costs more than a small member. So a thread that has received values since it last slept sleeps *gathering*, for
 //! at most [`GATHERS_FOR`]. Values alone wake it only when they hold half of the places, or when no more are to come. Any other work
-//! wakes it at once, and so does the first value if it has gathered in vain. A gathered value keeps its place, as any value does.
+//! wakes it at once, and so does the first value after a sleep in which no value arrived. A gathered value keeps its place, as
+//! any value does.
 //!
 //! # Invariants
 //!
@@ -53,30 +54,31 @@ use super::Limits;
 use super::member::{Admitted, HeldMember, Turn};
 use crate::schedule::held_back::{Board, Released};
 
-/// Lanes are spawned so many at a time, at most.
+/// At most so many lanes are spawned at a time.
 const LANES_AT_ONCE: usize = 64;
 
-/// How long a thread gathers values.
+/// How long a thread gathers values, at most.
 pub(super) const GATHERS_FOR: Duration = Duration::from_micros(50);
-/// The smallest bound with which it does: half of a smaller one is no more than one.
+/// The smallest bound with which a thread gathers: half of a smaller bound is one member at most.
 pub(super) const GATHERS_FROM: usize = 4;
 
-/// What is done with the values.
+/// What happens to the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Values {
-    /// Dropped where they came to be.
+    /// Each member drops its own.
     Dropped,
-    /// Kept for the end.
+    /// They are kept until the end.
     IncludedHandle,
-    /// Handed on one by one; until then they keep their member's place.
+    /// The waiter hands them on one by one. A value keeps its member's place until then.
     HandedOn,
 }
 
-/// What a member has come to, if the waiter has to do with it.
+/// What an ended member leaves to the waiter.
 pub(super) enum MemberOutcome<T> {
-    /// This value, of the `index`-th member that yields one, which has declared so much.
+    /// A value, of the `index`-th member that yields one, with the member's declared memory.
     Value { index: usize, value: T, bytes: u64 },
-    /// An included request is over: the pool's `kept`-th handle is to go. It has declared nothing.
+    /// An included request is over: the waiter drops the pool's `kept`-th handle. It has no
+    /// declared memory.
     Included { kept: usize },
 }
 
@@ -86,7 +88,7 @@ pub(super) enum WaiterStep<T> {
     Spawn(usize),
     /// Take this.
     MemberOutcome(MemberOutcome<T>),
-    /// Nothing: all members have come to what they should, and it has been taken.
+    /// Nothing: all members have ended with success, and the waiter has taken all values.
     Over,
     /// Nothing: the pool has stopped.
     Stopped,
@@ -96,7 +98,7 @@ pub(super) enum WaiterStep<T> {
     Wait,
 }
 
-/// What is left of a pool that has stopped.
+/// What is taken out of a stopped pool, to be dropped.
 pub(super) struct Left<'env, T> {
     pub held: Each<VecDeque<HeldMember<'env, T>>>,
     pub included: Released,
@@ -109,7 +111,7 @@ pub(super) struct Left<'env, T> {
 pub(super) enum LaneNext {
     /// Takes the next, if there is room.
     GoOn,
-    /// Lets others go first; spare meanwhile.
+    /// Yields to other fibers first. It is spare meanwhile.
     Pause,
     /// Ends.
     End,
@@ -124,11 +126,11 @@ pub(super) struct Run<'env, T> {
 
 struct Waiting(NonNull<Context>, Ticket);
 
-// SAFETY: G1: it is there to be woken from anywhere.
+// SAFETY: G1: any thread may wake it.
 unsafe impl Send for Waiting {}
 
 impl<T> MemberOutcome<T> {
-    /// What the member had declared.
+    /// The member's declared memory.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             MemberOutcome::Value { bytes, .. } => *bytes,
@@ -151,7 +153,7 @@ impl<'env, T> Run<'env, T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is something for the waiter to do.
+    /// Whether there is work for the waiter.
     fn has_news(&self, state: &RunState<'env, T>) -> bool {
         if state.given_up {
             return state.active == 0;
@@ -163,7 +165,7 @@ impl<'env, T> Run<'env, T> {
             || self.board.is_stopped()
     }
 
-    /// Unlocks, and wakes the waiter if it waits and there is something to do. By a lane, or under the admission's lock.
+    /// Unlocks, and wakes the waiter if it waits and there is work. Called by a lane, or under the admission's lock.
     fn unlock_and_tell(&self, mut state: MutexGuard<'_, RunState<'env, T>>) {
         let waiting = match state.waiting {
             Some(_) if self.has_news(&state) => state.waiting.take(),
@@ -176,7 +178,8 @@ impl<'env, T> Run<'env, T> {
         }
     }
 
-    /// Takes the first that is held, if there is room for it and the pool has not stopped; else lane `number` ends.
+    /// Takes the first held member, if there is room for it and the pool has not stopped. Otherwise lane `number`
+    /// ends.
     fn admit(&self, state: &mut RunState<'env, T>, number: usize) -> Option<Admitted<'env, T>> {
         if !(self.board.is_stopped() || state.failed) {
             if let Some((kept, request)) = state.waited.pop_front() {
@@ -190,7 +193,7 @@ impl<'env, T> Run<'env, T> {
         None
     }
 
-    /// A spare lane begins: its number, and its first member.
+    /// A spare lane starts. Answers its number and its first member.
     pub(super) fn begin(&self) -> (usize, Option<Admitted<'env, T>>) {
         let mut state = self.lock();
         state.spare -= 1;
@@ -203,7 +206,7 @@ impl<'env, T> Run<'env, T> {
         (number, first)
     }
 
-    /// A spare lane will never begin.
+    /// A spare lane will never start.
     pub(super) fn lost(&self) {
         let mut state = self.lock();
         state.spare -= 1;
@@ -211,8 +214,8 @@ impl<'env, T> Run<'env, T> {
         self.unlock_and_tell(state);
     }
 
-    /// The member that lane `number` ran, and that has declared `bytes`, is over; this has come of it, `Err` if not what
-    /// should. Answers the lane's next.
+    /// The member of lane `number`, with `bytes` of declared memory, is over. `Err`: it ended without a value. Answers
+    /// what the lane does next.
     pub(super) fn member_over(
         &self,
         number: usize,
@@ -221,7 +224,7 @@ impl<'env, T> Run<'env, T> {
         after: LaneNext,
     ) -> Option<Admitted<'env, T>> {
         let mut state = self.lock();
-        // What nobody gets is dropped without the lock.
+        // A value that no caller receives is dropped after the lock is released.
         let mut unwanted = None;
         match outcome {
             Err(()) => {
@@ -258,7 +261,7 @@ impl<'env, T> Run<'env, T> {
         next
     }
 
-    /// The next member of a lane that has paused.
+    /// Answers the next member of a lane that has yielded.
     pub(super) fn after_pause(&self, number: usize) -> Option<Admitted<'env, T>> {
         let mut state = self.lock();
         state.spare -= 1;
@@ -267,7 +270,8 @@ impl<'env, T> Run<'env, T> {
         next
     }
 
-    /// What to do next. By the waiter, which is done with what it took before, of a member that had declared so much.
+    /// Answers what the waiter does next. `done` is the declared memory of the member whose value the waiter took
+    /// before: the place is free now.
     pub(super) fn step(&self, done: Option<u64>) -> WaiterStep<T> {
         let mut state = self.lock();
         if let Some(bytes) = done {
@@ -292,8 +296,8 @@ impl<'env, T> Run<'env, T> {
         state.outcomes.pop_front().map_or(WaiterStep::Wait, WaiterStep::MemberOutcome)
     }
 
-    /// The waiter is about to sleep: from now on a lane that has something for it wakes it. False: there is something. With
-    /// `gathers` it sleeps for [`GATHERS_FOR`] at most.
+    /// The waiter is about to sleep: from now on a lane that has work for it wakes it. False: there is work already. With
+    /// `gathers` the waiter sleeps for [`GATHERS_FOR`] at most.
     ///
     /// # Safety
     ///
@@ -309,8 +313,8 @@ impl<'env, T> Run<'env, T> {
         true
     }
 
-    /// The pool has stopped: takes what is held, and what nobody gets; `done` as in [`step`](Self::step). From now on
-    /// the waiter is woken when the members that have begun are over.
+    /// The pool has stopped: takes out the held members, and the values that no caller receives. `done` is as in
+    /// [`step`](Self::step). From now on the waiter is woken when the started members are over.
     pub(super) fn give_up(&self, done: Option<u64>) -> Left<'env, T> {
         let mut state = self.lock();
         state.given_up = true;
@@ -319,7 +323,7 @@ impl<'env, T> Run<'env, T> {
         done.into_iter()
             .chain(outcomes.iter().map(MemberOutcome::bytes))
             .for_each(|bytes| state.release(bytes));
-        // They run, or will: no lane is to see to their end any more.
+        // They run or will run. No lane waits for their end any more.
         let waited = std::mem::take(&mut state.waited);
         state.active -= waited.len();
         let included = release(&mut state.included);
@@ -331,7 +335,7 @@ impl<'env, T> Run<'env, T> {
         }
     }
 
-    /// Whether the members that have begun are over, after the waiter has given up.
+    /// Whether the started members are over, after the pool has stopped.
     pub(super) fn is_quiet(&self) -> bool {
         self.lock().active == 0
     }

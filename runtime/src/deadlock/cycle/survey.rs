@@ -1,10 +1,11 @@
-//! The survey: a look at all waits, for cycles that no single walk could see.
+//! The survey: a search of all waits for cycles that no single walk could find.
 //!
-//! A walk requests a survey from the runtime if it was cut, if it ended at a scope of which another job may lead back,
-//! or if its target was claimed and on no stack yet. A worker that has had no work for a whole tick then makes the
-//! survey. It reads every stack of every runtime, and every thread that runs requests. It collects their edges and
-//! searches them once, in time linear in their number. It confirms a cycle as a walk does, and ends one of its waits
-//! for a request. An edge to an unstarted request that is being ended leads to the stack that drops its captures.
+//! A walk requests a survey from the runtime in three cases. It was cut; or it ended at a scope of which another job
+//! may lead back; or its target was claimed and on no stack yet. A worker that has had no work for a whole tick then
+//! makes the survey. It reads every stack of every runtime, and every thread that runs requests. It collects their
+//! edges and searches them once, in time linear in their number. It confirms a cycle as a walk does, and ends one of
+//! its waits for a request. An edge to an unstarted request that is being ended leads to the stack that drops its
+//! captures.
 //!
 //! A survey misses no cycle. A waiter that requests one has bound its wait before, by an exchange of the same word that
 //! the survey clears by an exchange. So the survey sees the edge, and all that led to it. A survey need not be fast,
@@ -40,7 +41,8 @@ const LOOK_UP_EVERY: usize = 1024;
 const PAUSE: u32 = 16;
 
 impl Survey {
-    /// The survey that is due, if one is, by a thread that has nothing else to do and holds no lock. Whether somebody was told.
+    /// The survey that is due, if one is, by a thread that has nothing else to do and holds no lock. Answers whether a cycle
+    /// was answered.
     pub(crate) fn make_now(&self) -> bool {
         // SAFETY: by the comment above: the caller holds no lock.
         self.take_note() && unsafe { look_at_all(&|| false) } == SurveyResult::Reported
@@ -133,6 +135,8 @@ enum SurveyResult {
     Reported,
 }
 
+/// Collects the edges of all stacks, and searches them for cycles and knots.
+///
 /// # Safety
 ///
 /// By a thread that holds no lock.
@@ -185,6 +189,8 @@ pub(super) fn is_still_blocked(held: &Held<'_>, next: &Held<'_>) -> bool {
 }
 
 impl Graph {
+    /// Adds the wait of this context to the graph, if it has an edge.
+    ///
     /// # Safety
     ///
     /// Y1 or Y2 for the context.

@@ -14,7 +14,8 @@ use crate::record::header::{Header, KNOWN};
 use crate::shared::worker::OnRecord;
 use crate::state::word::WAITERS;
 
-/// So many requests on the waiter's stack are looked at on each wait; if there are more, somebody is assumed to be waiting.
+/// So many requests on the waiter's stack are read on each wait; if there are more, one of them is assumed to have a
+/// waiter.
 const LOOKS: u32 = 4;
 
 /// Whether the target stands on a stack of this worker that can continue.
@@ -36,7 +37,7 @@ pub(super) fn has_looked(fiber: &Fiber) -> bool {
     fiber.request().is_some_and(|top| top.has_state(KNOWN))
 }
 
-/// Whether anybody could wait for what is on this stack. If so, its wait is about to be bound.
+/// Whether a request on this stack can have a waiter. If so, its wait is about to be bound.
 pub(super) fn can_be_waited_for(fiber: &Fiber) -> bool {
     let can = fiber.request().is_some() || holds_locks(fiber) || dropping::ends_any(fiber);
     if can {
@@ -109,7 +110,7 @@ fn complete(h: &Header, fiber: &Fiber) {
     h.word().unlock(|bits| bits);
 }
 
-/// Whether somebody waits for a request on this stack who can be waited for himself: not just threads outside any request that hold nothing. A set's
+/// Whether a request on this stack has a waiter that can be waited for itself: not just threads outside any request that hold nothing. A set's
 /// listener may be such a one's.
 #[cold]
 pub(super) fn is_waited_for_in_turn(fiber: &Fiber) -> bool {

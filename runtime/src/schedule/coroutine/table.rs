@@ -46,6 +46,8 @@ unsafe fn shared(context: &Context) -> &Shared {
     unsafe { worker_of(context) }.shared()
 }
 
+// The functions of the table. The contract of each is that of the field of its name in `Table`.
+
 unsafe fn now(context: &Context) -> Instant {
     // SAFETY: by the table.
     unsafe { shared(context) }.deadlines.now()

@@ -7,7 +7,7 @@
 //!
 //! The first reason stays. The thread that sets it takes, in the same moment, all requests that are *listed* and all
 //! that the pool holds back. It marks all of them, releases those that it does not abort, and then ends the unstarted
-//! ones, without a lock: that drops captures, which may wait for another of them. What is listed later is aborted by
+//! ones, without a lock. That drops captures, which may wait for another of them. What is listed later is aborted by
 //! the lane that lists it. So everything that has been admitted is aborted, by the later of the two.
 //!
 //! A member is listed under the number of its lane, before it is waited for, and is forgotten when the lane lists its

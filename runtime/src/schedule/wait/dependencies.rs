@@ -102,6 +102,8 @@ fn is_held(dependent: &AnyRequest) -> bool {
     dependent.header().word().load().life() == HELD
 }
 
+/// Runs this dependency on the caller's stack if it can be claimed. Answers whether it ran.
+///
 /// # Safety
 ///
 /// As [`run_dependencies`].

@@ -193,6 +193,9 @@ unsafe fn run_own_attending(fiber: &Fiber, worker: &Worker, header: NonNull<Head
     allowed && unsafe { run_own_on(fiber, worker, header, worker.post.attention.get()) }
 }
 
+/// Runs a request of this worker's arena on the waiter's stack, if it can be claimed and may be lent the stack. False: it did not run, or a message or mark
+/// is to be read now.
+///
 /// # Safety
 ///
 /// As for [`run_own_attending`]; `attention` is what the worker's word said after that.

@@ -1,9 +1,9 @@
 //! Holds: a worker does not start one consumer after the other of an input that another worker computes.
 //!
-//! A started request stays on its worker. A worker that starts sixty consumers of one input, each of which waits for it at once, would run
-//! all of them when the input is over, one after the other, and hold a stack for each until then. So a worker that has started a few
-//! requests of one callable, which all began by a wait for the same running target, *holds back* the rest of that callable: it leaves them
-//! unstarted, where other workers can take them.
+//! A started request stays on its worker. Suppose that a worker starts sixty consumers of one input, each of which waits for it at once.
+//! It would run all of them when the input is over, one after the other, and hold a stack for each until then. So a worker *holds back*
+//! the rest of a callable when it has started a few requests of it that all began by a wait for the same running target. It leaves the
+//! rest unstarted, where other workers can take them.
 //!
 //! # Rules
 //!

@@ -14,7 +14,8 @@
 //! # What lies below
 //!
 //! A job that suspends takes the owner's stack with it. The owner could not go on before the job is over in any case. A job that waits for the
-//! owner, or for a request that waits below it, closes a cycle, which is found by the request below (`Header::lender`), as in a lent run.
+//! owner, or for a request that waits below it, closes a cycle. The walk finds it by the request below (`Header::lender`), as in a lent
+//! run.
 
 use std::ptr::{self, NonNull};
 

@@ -8,9 +8,9 @@
 //! # The watch
 //!
 //! A worker that sleeps with such a tick *watches*. A worker that fell asleep while no other worked does not watch, so
-//! that a single new request wakes no worker for it. The invariant is: *if a worker sleeps and none watches, the hungry
-//! bit of each other worker is set, or a worker is about to take a published request.* Then the next fork publishes and
-//! wakes. Three rules keep it:
+//! that a single new request wakes no worker for it. The invariant holds while a worker sleeps and none watches: *the
+//! hungry bit of each other worker is set, or a worker is about to take a published request*. Then the next fork
+//! publishes and wakes. Three rules keep it:
 //!
 //! * A worker that goes to sleep without a tick sets the bit on all others.
 //! * Only a publication clears the bit, and it wakes a worker if none searches. That worker finds no work, and watches; or it takes work, and

@@ -4,14 +4,15 @@
 //! to whatever runs next on the thread. `std::thread::panicking` is true there, and std locks that it releases are
 //! poisoned. Our own `scope` and `join` catch the unwind before they wait; a user's destructor may not. Then
 //!
-//! * if nothing else is on this worker that could run meanwhile, the thread *blocks* until the wait is over;
-//! * else, if an error of ours travels (a cancel, mostly), the stack is left all the same, and the runtime warns once;
-//! * else it is a real panic, and the process is ended by name.
+//! * if no other request of this worker could run meanwhile, the thread *blocks* until the wait is over;
+//! * otherwise, if the unwind carries an error of forebear's (mostly a cancel), the stack is suspended all the same,
+//!   and the runtime warns once;
+//! * otherwise it is a real panic, and the process ends with a message that names the request.
 //!
 //! Requests that are submitted while the thread blocks may be what the wait needs. Other workers take them. There may
 //! be none, or all of them may block like this one. Then the stack is left after all if an error of ours unwinds it. A
 //! real panic gives the wait one more second ([`PATIENCE`]), and then the process ends, with a message that names the
-//! request: no other thread would ever run the new requests. A worker that blocks is not notified of work for any
+//! request. No other thread would ever run the new requests. A worker that blocks is not notified of work for any
 //! worker, so it polls now and then ([`LOOK`]).
 //!
 //! Such a wait is shielded: it returns its result also in a cancelled request. While a stack of this worker is

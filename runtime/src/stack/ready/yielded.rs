@@ -1,17 +1,18 @@
-//! Those that yielded: first in, first out, apart from whatever was woken.
+//! The fibers that have yielded: first in, first out, apart from those that were woken.
 //!
-//! A yield goes behind everything that is ready at that moment, and never by lineage, or an old request that polls would starve the younger
-//! one it polls for. So each carries after how many picks of the [ready queue](super) it is *due*, and whether something unstarted has to be
-//! started first: several that poll by turns must not keep each other from the root that all of them poll for. From then on it competes like
-//! the rest, with two bounds:
+//! A yield goes behind every fiber that is ready at that moment, and never by lineage. Otherwise an old request that polls would starve the
+//! younger one that it polls for. So each entry says after how many picks of the [ready queue](super) it is *due*, and whether an unstarted
+//! request has to start first. Several fibers that poll by turns must not keep the root from starting that all of them poll for. From then
+//! on the entry competes like the rest, with two bounds:
 //!
-//! * After [`TURNS`] yields with something unstarted at hand and no start none is due until there is a start. A round of those that
-//!   yield is thus cut into pieces, and how long something unstarted waits does not grow with how many poll. Up to that many the round
-//!   is whole: what yields a few times and ends goes before what would begin beside it (decision 0026).
-//! * After [`TURNS`] picks more than it owes it is due without a start. What was to be started may have been taken elsewhere.
+//! * After [`TURNS`] yields without a start, while an unstarted request is at hand, no entry is due until one starts. So a round of
+//!   yields is cut into pieces, and the wait of an unstarted request does not grow with the number of fibers that poll. Up to that
+//!   many the round is whole: a request that yields a few times and ends runs before a new one starts beside it (decision 0026).
+//! * After [`TURNS`] picks more than it owes, an entry is due without a start: another worker may have taken the unstarted
+//!   request.
 //!
-//! They are linked through themselves: a yield is to cost a few stores. A fiber that stands here stays where it is, and its `due` and
-//! `next_ready` are the list's.
+//! The list is intrusive, so a yield costs a few stores. A fiber in the list does not move, and its fields `due` and `next_ready` are
+//! the list's.
 
 use std::ptr::NonNull;
 

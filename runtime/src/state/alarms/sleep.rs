@@ -9,9 +9,9 @@
 //!
 //! # Invariant
 //!
-//! * **B2** While the timer thread sleeps, no word plus the grace of its shard is below the end of the sleep, or the
-//!   word's writer has yet to take the lock of the sleep. (The time at which an owner last checked only rises, so at
-//!   worst the timer thread wakes early.)
+//! * **B2** While the timer thread sleeps, no word plus the grace of its shard is before the end of the sleep. The
+//!   exception is a word whose writer has yet to take the lock of the sleep. (The time at which an owner last
+//!   checked only rises, so at worst the timer thread wakes early.)
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -64,8 +64,8 @@ impl Bed {
         oversleeps
     }
 
-    /// Returns when something may be due by the `next` of all words, or it was told. False: all is over. `now` is asked right before, under
-    /// the lock.
+    /// Returns when an entry may be due by the `next` of all words, or the thread was notified. False: the end has come. `now` is called
+    /// right before, under the lock.
     pub(super) fn rest(&self, next: impl FnOnce() -> u64, now: impl FnOnce() -> u64) -> bool {
         #[cfg(mutant = "words_read_before_the_lock")]
         let next = next();

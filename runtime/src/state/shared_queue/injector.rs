@@ -13,7 +13,8 @@
 //! * **E3** The closer of the inbox takes its contents by the same exchange. So an entry is pushed before, and is among
 //!   what the closer sorts in and takes out, or its pusher finds the mark.
 //! * **E4** What goes past the inbox is put in, and the shared queue is closed and ended, under the lock. A closed shared queue still
-//!   takes what its pusher answers for; one that has *ended* takes nothing: nobody looks any more.
+//!   takes what its pusher answers for; one that has *ended* takes nothing: no worker reads it any
+//!   more.
 
 use std::ptr::{self, NonNull};
 

@@ -277,7 +277,8 @@ impl Word {
     }
 
     /// Drops the handle of a listed request that has not started. Called by the owner, which has the handle by value, so every count is the owner's
-    /// (W8). `touch` touches the entry, unless a raider asks for it ([`crate::state::raid`]). False: nothing was done.
+    /// (W8). `touch` accesses the entry, unless a raider has asked for it ([`crate::state::raid`]). False: nothing was
+    /// done.
     #[inline]
     pub fn drop_listed(&self, local: &LocalState, touch: impl FnOnce() -> bool) -> bool {
         if local.0.load(Ordering::Relaxed) != LISTED || !touch() {

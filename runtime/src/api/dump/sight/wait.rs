@@ -12,7 +12,7 @@ use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::shared::{OfRuntime, Shared};
 
-/// How often it is tried to hold a wait that somebody else holds, or has chosen.
+/// How often a dump tries to hold a wait that another thread holds, or has chosen.
 const TRIES: usize = 100;
 
 /// Holds the wait that continues, if it has parked.
@@ -25,7 +25,7 @@ pub(super) fn hold(context: &Context) -> Option<Held<'_>> {
         if let held @ Some(_) = context.hold(ticket) {
             return held;
         }
-        // Somebody else holds it, or it has been chosen, and goes on soon.
+        // Another thread holds it, or it has been chosen, and continues soon.
         thread::yield_now();
     }
     None

@@ -1,7 +1,7 @@
-//! Included requests: held back when the wait begins, admitted out of their turn if somebody asks for one, and released by a stop.
+//! Included requests: held back when the wait begins, admitted out of turn if a thread waits for one, and released by a stop.
 //!
-//! The bound is exceeded only where keeping it would deadlock. The asking waiter has a share in a member with a place,
-//! or no request that has a place can continue ([`Waited::ask`], [`Waited::unstick`]).
+//! The bound is exceeded only where keeping it would deadlock. Either that waiter is a member with a place, or
+//! descends from one; or no request that has a place can continue ([`Waited::ask`], [`Waited::unstick`]).
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
@@ -19,8 +19,8 @@ use crate::shared::OfRuntime;
 use crate::state::word::{CLAIMED, COMPLETING, QUEUED};
 
 impl<T> Run<'_, T> {
-    /// Before the first lane, when the admission is open: holds back what is included and new. What runs already takes its place
-    /// at once.
+    /// Holds back the included requests that are new, before the first lane and when the admission is open. One that was
+    /// submitted already takes its place at once.
     pub(in crate::batch::request_pool) fn hold(&self, included: impl Iterator<Item = AnyRequest>) {
         let mut running = HashSet::new();
         let mut state = self.lock();
@@ -28,10 +28,10 @@ impl<T> Run<'_, T> {
             let header = request.raw();
             // SAFETY: the handle's link.
             let h = unsafe { header.as_ref() };
-            // Before the lock is taken: no allocation under it.
+            // Reserved before the lock is taken, so that there is no allocation under it.
             let side = h.side_or_new();
             let board = self.board.clone();
-            // The pool that held it back before: not dropped under the lock.
+            // The pool that held it back before. Dropped after the lock is released.
             let mut before = None;
             // SAFETY: W15: called under the word's lock, while it is new.
             let held = h.word().hold(|| before = unsafe { &mut *side.held_by.get() }.replace(board));
@@ -72,7 +72,8 @@ impl<T> Waited for Run<'_, T> {
         if !std::mem::replace(&mut asked.asked, true) {
             state.held.push_front(HeldMember { bytes: 0, work: Work::Included { kept } });
         }
-        // Also if a lane is lost: the waiter, which is about to stop the pool, may be in the receiver of the results and wait for this.
+        // Also if a lane was cancelled. The waiter will stop the pool, but may still be in the receiver of the results and wait for
+        // this request.
         if self.board.is_stopped() {
             return None;
         }
@@ -95,7 +96,7 @@ impl<T> Waited for Run<'_, T> {
     }
 }
 
-/// Counts one that is admitted over the bound, with its runtime.
+/// Counts a request that is admitted over the bound, in the metrics of its runtime.
 fn count_over(request: &AnyRequest) {
     // SAFETY: the handle's link keeps the header.
     let arena = unsafe { request.raw().as_ref() }.arena.get();
@@ -114,7 +115,7 @@ impl<'env, T> Run<'env, T> {
         placed
     }
 
-    /// Admits an included request out of its turn, over the bound if it does not fit.
+    /// Admits an included request out of turn, over the bound if there is no room.
     fn admit_asked(
         &self,
         mut state: MutexGuard<'_, RunState<'env, T>>,

@@ -1,5 +1,5 @@
-//! The state of one wait, under its lock: the queue of what is held, the places that are taken, and the rules of both. It wakes nobody and
-//! calls nothing; [`super`] does.
+//! The state of one wait, under its lock: the queue of held members, the places that are taken, and the rules of both. Code here wakes no
+//! thread and calls nothing; [`super`] does.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,34 +10,34 @@ use crate::api::any::AnyRequest;
 use crate::batch::request_pool::Limits;
 use crate::batch::request_pool::member::{Admitted, HeldMember, Turn, Work};
 
-/// So many are gathered at most.
+/// At most so many values are gathered.
 const GATHERED_AT_MOST: usize = 64;
 
 pub(super) struct RunState<'env, T> {
     pub(super) limits: Limits,
-    /// Its first is no included request that has been admitted out of its turn.
+    /// The held members. The first is never an included request that was admitted out of turn.
     pub(super) held: Each<VecDeque<HeldMember<'env, T>>>,
     /// The included requests that are not admitted, by number.
     pub(super) included: Vec<Option<Included>>,
     /// The numbers of those that are held back, by address.
     pub(super) by_header: HashMap<usize, usize>,
-    /// Admitted, and no lane has come to them yet.
+    /// Admitted requests that no lane waits for yet.
     pub(super) waited: VecDeque<(usize, AnyRequest)>,
-    /// How many have come to something that the waiter has not done with.
+    /// How many ended members have left something that the waiter has not handled.
     pub(super) to_take: usize,
-    /// How many are admitted, and what they have declared together.
+    /// How many are admitted, and the sum of their declared memory.
     pub(super) active: usize,
     pub(super) bytes: u128,
-    /// Lanes that have been spawned, or are about to be, or pause.
+    /// Lanes that were spawned and have not started, are about to be spawned, or have yielded.
     pub(super) spare: usize,
-    /// Numbers that no lane has now, and the first that none has had.
+    /// The free lane numbers, and the first number that no lane has had.
     pub(super) free: Vec<usize>,
     pub(super) numbers: usize,
     pub(super) outcomes: Each<VecDeque<MemberOutcome<T>>>,
     pub(super) kept: Each<VecDeque<(usize, T)>>,
-    /// A member has not come to what it should, or a lane was cancelled.
+    /// A member has ended without a value, or a lane was cancelled.
     pub(super) failed: bool,
-    /// The waiter has given up: it waits for the members that are left.
+    /// The pool has stopped: the waiter waits for the started members.
     pub(super) given_up: bool,
     pub(super) waiting: Option<Waiting>,
     /// The waiter gathers values while it sleeps.
@@ -49,12 +49,12 @@ pub(super) struct Included {
     pub request: AnyRequest,
     /// It is held back, for this run: HB2.
     pub held: bool,
-    /// Somebody has asked for it, and it stands in front.
+    /// A thread waits for it, so it stands in front.
     pub(super) asked: bool,
 }
 
 impl<'env, T> RunState<'env, T> {
-    /// All of it held, and nothing begun.
+    /// All members are held, and none has started.
     pub(super) fn new(limits: Limits, held: Each<VecDeque<HeldMember<'env, T>>>) -> Self {
         RunState {
             limits,
@@ -77,7 +77,7 @@ impl<'env, T> RunState<'env, T> {
         }
     }
 
-    /// Whether there is room for the first that is held. There is if nobody is admitted.
+    /// Whether there is room for the first held member. There always is if none is admitted.
     pub(super) fn fits(&self) -> bool {
         self.held.front().is_some_and(|first| {
             let sum = self.bytes + u128::from(first.bytes);
@@ -91,8 +91,8 @@ impl<'env, T> RunState<'env, T> {
         self.spare == 0 && (self.fits() || self.may_wait_for_more())
     }
 
-    /// Whether a lane is to be spawned for those that run without one. Not for all: a lane costs a stack, and each that ends
-    /// lets the next one be looked at.
+    /// Whether to spawn a lane for the admitted requests without one. Not one for each: a lane costs a stack, and takes the
+    /// next request when one ends.
     fn may_wait_for_more(&self) -> bool {
         !self.waited.is_empty() && self.lanes() < self.limits.active
     }
@@ -102,7 +102,7 @@ impl<'env, T> RunState<'env, T> {
         self.numbers - self.free.len()
     }
 
-    /// Takes out of the order what has been admitted out of its turn, if it stands in front.
+    /// Removes requests from the front of the queue that were admitted out of turn.
     pub(super) fn tidy(&mut self) {
         while let Some(HeldMember { work: Work::Included { kept }, .. }) = self.held.front()
             && self.included.get(*kept).is_some_and(Option::is_none)
@@ -111,7 +111,7 @@ impl<'env, T> RunState<'env, T> {
         }
     }
 
-    /// Admits the first that is held.
+    /// Admits the first held member.
     pub(super) fn admit_first(&mut self) -> Option<Admitted<'env, T>> {
         let HeldMember { bytes, work } = self.held.pop_front()?;
         self.active += 1;
@@ -143,7 +143,8 @@ impl<'env, T> RunState<'env, T> {
         self.bytes -= u128::from(bytes);
     }
 
-    /// Whether what has come may wait for more: few values, while others run or are about to.
+    /// Whether the waiter may wait for more values: there are few, and other members run or are
+    /// about to.
     pub(super) fn may_gather(&self) -> bool {
         let many = (self.limits.active / 2).min(GATHERED_AT_MOST);
         self.gathers && self.outcomes.len() < many && (self.spare > 0 || self.active > self.to_take)

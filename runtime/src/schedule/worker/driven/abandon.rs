@@ -160,6 +160,8 @@ impl Worker {
         }
     }
 
+    /// Ends a request whose stack will not continue.
+    ///
     /// # Safety
     ///
     /// The request stands on an abandoned stack of this seat.
