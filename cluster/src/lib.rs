@@ -70,6 +70,31 @@ pub mod worker;
 /// # }
 /// ```
 ///
+/// Only the text of an error, and the texts of its sources, reach the coordinator. An error that the caller is to have with its type is returned as a [`TaskError`]; [`TaskFailure::downcast`] gives it back.
+///
+/// ```
+/// use forebear_cluster::{TaskError, task};
+///
+/// #[derive(Debug, serde::Serialize, serde::Deserialize)]
+/// enum Refused {
+///     TooOld { years: u32 },
+/// }
+///
+/// impl std::fmt::Display for Refused {
+///     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+///         write!(f, "{self:?}")
+///     }
+/// }
+///
+/// impl std::error::Error for Refused {}
+///
+/// #[task]
+/// fn check(years: u32) -> Result<(), TaskError> {
+///     if years > 9 { Err(TaskError::new(Refused::TooOld { years })) } else { Ok(()) }
+/// }
+/// # fn main() {}
+/// ```
+///
 /// A task that returns no `Result`, or borrows an argument, does not compile:
 ///
 /// ```compile_fail

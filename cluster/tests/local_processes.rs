@@ -261,6 +261,27 @@ fn r66_a_clone_of_an_engine_that_runs_is_refused() {
 }
 
 #[test]
+fn the_end_of_a_cluster_warns_of_no_worker_that_is_just_starting() {
+    let (dir, program) = (tempfile::tempdir().unwrap(), std::env::current_exe().unwrap());
+    let (begun, go) = (dir.path().join("begun"), dir.path().join("go"));
+    let script = format!(
+        "touch '{}'; until test -e '{}'; do sleep 0.01; done; exec '{}' worker_process --exact --nocapture",
+        begun.display(),
+        go.display(),
+        program.display()
+    );
+    let (said, heard) = mpsc::channel::<String>();
+    let hook = move |text: &str| said.send(text.to_owned()).unwrap();
+    let engine = LocalProcesses::new(1).program("sh").args(["-c", &script]).on_warning(hook);
+    let cluster = start(engine).min_workers(0).start().unwrap();
+    until(|| begun.exists());
+    drop(cluster);
+    fs::write(go, "").unwrap();
+    // The hook is dropped when the worker has ended.
+    assert_eq!(heard.recv(), Err(mpsc::RecvError));
+}
+
+#[test]
 fn a_worker_that_dies_is_started_again() {
     let (_dir, begun, gate) = files();
     let cluster = start(engine(1)).start().unwrap();

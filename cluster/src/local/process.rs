@@ -174,9 +174,11 @@ impl Process {
                     said.push(report);
                 }
                 Ok(Some(Said::Refused { why })) => *lock(&self.refused) = Some(why),
-                Ok(Some(Said::Warns { text })) => {
+                // With its cluster, a worker that is just starting loses the server of timers. That is no fault.
+                Ok(Some(Said::Warns { text })) if dispatcher.upgrade().is_some_and(|of| of.is_open()) => {
                     self.warnings.warn(format_args!("the worker `{id}`: {text}"))
                 }
+                Ok(Some(Said::Warns { .. })) => {}
                 Ok(None) => break,
                 Err(error) => {
                     if let Some(dispatcher) = dispatcher.upgrade() {

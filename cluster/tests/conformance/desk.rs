@@ -5,13 +5,13 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
 use forebear::time::sleep;
-use forebear::{Cancelled, Error, Request, shield};
+use forebear::{Cancelled, Error, Request, Runtime, scope, shield};
 use forebear_cluster::{PerWorker, ResourceFn, Stored, TaskError, TaskFn, Tasks, tasks};
 use serde::{Deserialize, Serialize};
 
@@ -118,12 +118,22 @@ pub(crate) const GATE: TaskFn<(Desk, String), (String, u32)> = TaskFn::new("gate
     Ok((ctx.worker().name().to_owned(), ctx.attempt()))
 });
 
-/// Runs until its gate is open, without a wait.
+/// Keeps all threads that run requests on its worker until its gate is open, without a wait. It says that it has started when all are kept.
 pub(crate) const STUCK: TaskFn<(Desk, String), ()> = TaskFn::new("stuck", |_, (desk, gate)| {
-    desk.log(&format!("started {gate}"));
-    while !desk.is_open(&gate) {
-        std::hint::spin_loop();
-    }
+    let (threads, kept) = (Runtime::current().workers(), AtomicUsize::new(0));
+    let spin = || {
+        if kept.fetch_add(1, Ordering::Relaxed) + 1 == threads {
+            desk.log(&format!("started {gate}"));
+        }
+        while !desk.is_open(&gate) {
+            std::hint::spin_loop();
+        }
+    };
+    scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(spin)).collect();
+        spin();
+        drop(others);
+    });
     Ok(())
 });
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use forebear::{Request, spawn, time::sleep};
-use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, TaskFn};
+use forebear::{Request, Runtime, spawn, time::sleep};
+use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, RemoteState, TaskFn};
 
 use crate::bed::{Bed, failure_of, field, field_with, text_of};
 use crate::desk::{ADD, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING};
@@ -323,24 +323,28 @@ pub(crate) fn r18_a_join_waits_for_what_was_scheduled_before<B: Bed>() {
     let field = field::<B>(2);
     let before = field.cluster.schedule(&GATE, field.at("before")).unwrap();
     field.desk.await_lines("started before", 1);
-    let cluster = field.cluster.clone();
-    let begun = forebear::sync::Event::new();
-    let join = forebear::scope(|scope| {
-        let join = scope.spawn(|| {
-            begun.set();
-            cluster.join()
-        });
-        begun.wait().unwrap();
-        // A join that waits does not hold up a schedule.
-        let now = field.cluster.schedule(&NOTHING, ()).unwrap();
-        now.fetch().unwrap();
-        field.desk.open("before");
-        join.take().unwrap()
+    // On one thread: when the other request runs again, the join waits.
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let (begun, never) = (forebear::sync::Event::new(), field.at("never"));
+    let never = runtime.run(|| {
+        forebear::scope(|scope| {
+            let join = scope.spawn(|| {
+                begun.set();
+                field.cluster.join()
+            });
+            begun.wait().unwrap();
+            // A join that waits does not hold up a schedule.
+            field.cluster.schedule(&NOTHING, ()).unwrap().fetch().unwrap();
+            // It does not wait for what is scheduled now: this one never ends.
+            let never = field.cluster.schedule(&GATE, never).unwrap();
+            field.desk.await_lines("started never", 1);
+            field.desk.open("before");
+            join.take().unwrap().unwrap();
+            never
+        })
     });
-    join.unwrap();
     before.fetch().unwrap();
-    // What was scheduled after it has begun is not waited for: this one never ends.
-    let _never = field.cluster.schedule(&GATE, field.at("never")).unwrap();
+    assert!(matches!(never.state(), RemoteState::Running { .. }));
     assert!(!field.cluster.join_timeout(Duration::from_millis(1)).unwrap());
 }
 
@@ -367,6 +371,21 @@ pub(crate) fn r19_any_number_of_threads_may_schedule_and_join<B: Bed>() {
     field.cluster.join().unwrap();
     assert!(field.cluster.done().unwrap());
     assert_eq!(field.desk.count("ran"), 50);
+    // All that wait hear of the end.
+    let held = field.cluster.schedule(&GATE, field.at("held")).unwrap();
+    let begun = std::sync::Barrier::new(6);
+    std::thread::scope(|scope| {
+        for _ in 0..5 {
+            scope.spawn(|| {
+                begun.wait();
+                field.cluster.join().unwrap();
+            });
+        }
+        begun.wait();
+        field.cluster.schedule(&NOTHING, ()).unwrap().fetch().unwrap();
+        field.desk.open("held");
+    });
+    held.fetch().unwrap();
 }
 
 pub(crate) fn r21_a_join_with_a_time_limit_answers_false<B: Bed>() {

@@ -27,9 +27,10 @@ pub(crate) fn r34_each_task_gets_the_part_of_its_worker<B: Bed>() {
 pub(crate) fn r35_two_resources_of_one_function_are_independent<B: Bed>() {
     let field = field::<B>(1);
     let counters = ["a", "b"].map(|label| field.cluster.per_worker(&COUNTER, field.at(label)).unwrap());
-    for counter in counters {
-        assert_eq!(field.cluster.schedule(&COUNT, counter.clone()).unwrap().fetch().unwrap().2, 1);
-        assert_eq!(field.cluster.schedule(&COUNT, counter).unwrap().fetch().unwrap().2, 2);
+    for n in 1..3 {
+        for counter in &counters {
+            assert_eq!(field.cluster.schedule(&COUNT, counter.clone()).unwrap().fetch().unwrap().2, n);
+        }
     }
 }
 

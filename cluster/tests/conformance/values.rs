@@ -72,7 +72,10 @@ pub(crate) fn r29_a_result_survives_its_worker<B: Bed>() {
 
 pub(crate) fn r30_a_task_whose_value_is_dropped_still_runs<B: Bed>() {
     let field = field::<B>(1);
+    let first = field.cluster.schedule(&GATE, field.at("a")).unwrap();
     drop(field.cluster.schedule(&LOG, field.at("ran")).unwrap());
+    field.desk.open("a");
+    first.fetch().unwrap();
     field.cluster.join().unwrap();
     assert_eq!(field.desk.count("ran"), 1);
 }
