@@ -53,9 +53,12 @@
 //! pinned behind a busy worker. It does not hold if a more urgent waiter has entered the queue since (decision 0031).
 //!
 //! No context barges past a waiter of its own thread that has been woken and is as urgent, since that waiter runs only when the barger waits. So
-//! the newcomer *gives way*: it enters the queue although the lock is free. For all other contexts the lock stays free.
+//! the newcomer *gives way*: it yields, up to [`WAYS`](waiting::WAYS) times, so that the other runs first. If there is still such a waiter, it
+//! enters the queue although the lock is free. For all other contexts the lock stays free. A newcomer that yields is in no queue, so the queue becomes
+//! empty, and the lock returns to the fast path. If all newcomers entered the queue at once, each release would wake another (decision 0116).
 //!
-//! A newcomer polls a few times before it waits, but only while the queue is empty: a queue means that the lock is held for long. A waiter that was
+//! A newcomer polls a few times before it waits, but only while the queue is empty: a queue means that the lock is held for long. Nor does it poll for a
+//! holder of its own thread, which cannot continue meanwhile. A waiter that was
 //! woken and finds the lock held on another thread polls before it loses; longer if nothing else is ready on its thread. Meanwhile it is on
 //! its way, so the holder's releases wake no other. Polls become rarer, since each takes the cache line of the word from the holder (decision 0110). A
 //! waiter whose thread has nothing else to do gives up its time slice between later polls, to the holder or to a woken waiter (decision 0107).
@@ -104,7 +107,7 @@ use std::time::Instant;
 
 use forebear_context::context::{Context, Label, Lock, Reason, current};
 use forebear_context::error::Cycle;
-use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use forebear_context::shim::mutant;
 
 use self::turns::Turns;
@@ -115,9 +118,9 @@ use crate::lock_queue::{LockQueue, Place};
 
 /// How many releases in a row wake no waiter, while one is on its way.
 #[cfg(not(loom))]
-const PASSES: u32 = 32;
+const PASSES: usize = 32;
 #[cfg(loom)]
-const PASSES: u32 = 1;
+const PASSES: usize = 1;
 
 /// The data in a waiter's place.
 #[derive(Debug)]
@@ -138,10 +141,12 @@ struct LockWaiter {
 pub(crate) struct RawLock {
     line: Guarded<Line>,
     label: Label,
-    /// A copy of the worker in [`Line::woken`], to be read without the line's lock: a hint.
+    /// The worker of the waiter that was woken last. Written under the queue's lock; a hint without it.
     woken_on: AtomicUsize,
+    /// The root key of that waiter, likewise.
+    woken_key: AtomicU64,
     /// How many releases have woken no waiter since the last that did. Written by the releasing thread.
-    passed: AtomicU32,
+    passed: AtomicUsize,
     /// Whether there is a waiter in the queue: a hint (module head). Written under the queue's lock.
     has_waiters: AtomicBool,
     word: AtomicPtr<Context>,
@@ -155,14 +160,12 @@ const _: () = assert!(size_of::<RawLock>() % 16 == 8);
 #[derive(Debug)]
 struct Line {
     queue: LockQueue<LockWaiter>,
-    /// The worker and the root key of the waiter that was woken last.
-    woken: Cell<(usize, u64)>,
     turns: Turns,
 }
 
 impl Line {
     const fn new() -> Line {
-        Line { queue: LockQueue::new(), woken: Cell::new((0, 0)), turns: Turns::new() }
+        Line { queue: LockQueue::new(), turns: Turns::new() }
     }
 
     /// Whether it is the turn of this waiter, which a release has chosen. In a model no waiter has a turn: a turn has the
@@ -253,7 +256,8 @@ impl RawLock {
             line: Guarded::new(Line::new()),
             label,
             woken_on: AtomicUsize::new(0),
-            passed: AtomicU32::new(0),
+            woken_key: AtomicU64::new(0),
+            passed: AtomicUsize::new(0),
             has_waiters: AtomicBool::new(false),
             word: AtomicPtr::new(ptr::null_mut()),
         }
@@ -265,7 +269,8 @@ impl RawLock {
             line: Guarded::new(Line::new()),
             label,
             woken_on: AtomicUsize::new(0),
-            passed: AtomicU32::new(0),
+            woken_key: AtomicU64::new(0),
+            passed: AtomicUsize::new(0),
             has_waiters: AtomicBool::new(false),
             word: AtomicPtr::new(ptr::null_mut()),
         }
@@ -368,8 +373,10 @@ impl RawLock {
 
     /// A waiter with this key is in the queue. If the waiter on its way is less urgent, clears `COMING`, so that the next release wakes again. Under the
     /// queue's lock.
-    fn does_not_pass(&self, line: &Line, key: u64) {
-        if key < line.woken.get().1 && bits(self.word.load(Ordering::Relaxed)) & COMING != 0 {
+    fn does_not_pass(&self, key: u64) {
+        if key < self.woken_key.load(Ordering::Relaxed)
+            && bits(self.word.load(Ordering::Relaxed)) & COMING != 0
+        {
             self.change(|word| word.map_addr(|at| at & !COMING));
         }
     }
@@ -485,9 +492,8 @@ impl RawLock {
                             self.change(|word| word.map_addr(|at| at & stay));
                         }
                         chosen.map(|chosen| {
-                            let on = chosen.place().on();
-                            line.woken.set((on, chosen.place().key()));
-                            self.woken_on.store(on, Ordering::Relaxed);
+                            self.woken_on.store(chosen.place().on(), Ordering::Relaxed);
+                            self.woken_key.store(chosen.place().key(), Ordering::Relaxed);
                             (chosen, None)
                         })
                     }
@@ -567,7 +573,7 @@ unsafe fn promote(lock: NonNull<()>, node: NonNull<()>, key: u64) {
     lock.line.with(|line| {
         // SAFETY: L1.
         unsafe { line.queue.promote(place, key) };
-        lock.does_not_pass(line, key);
+        lock.does_not_pass(key);
     });
 }
 

@@ -43,7 +43,7 @@ impl Context {
         if tries.left.get() == 0 {
             tries.left.set(TRIES);
             // SAFETY: by contract.
-            unsafe { self.give_way() };
+            _ = unsafe { self.give_way() };
         }
     }
 
@@ -53,21 +53,25 @@ impl Context {
         self.tries.slot.set(ticket.0);
     }
 
-    /// Lets others that are ready on this thread go first, and one that has not started.
+    /// Lets others that are ready on this thread go first, and one that has not started. Returns whether it did.
+    ///
+    /// Suspends, on a stack that can, outside of `no_suspend` regions.
     ///
     /// # Safety
     ///
     /// As [`try_again`](Self::try_again).
     #[cold]
     #[inline(never)]
-    unsafe fn give_way(&self) {
+    pub unsafe fn give_way(&self) -> bool {
         if self.no_suspend.get() != 0 {
-            return;
+            return false;
         }
         // SAFETY: the table is this context's; by contract.
         if let Some(next) = unsafe { (self.table.give_way)(self) } {
             // SAFETY: F2: we are on this stack, and the owner has made it ready to be entered again.
             unsafe { self.switch.leave(Some(next)) };
+            return true;
         }
+        false
     }
 }

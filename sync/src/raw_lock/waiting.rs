@@ -67,6 +67,9 @@ const LOOKS_ALONE: u32 = mutant!("looks_without_end", u32::MAX, 1);
 #[cfg(shuttle)]
 const LOOKS_ALONE: u32 = 0;
 
+/// So often a newcomer yields to woken waiters of its worker before it enters the queue.
+pub(super) const WAYS: u32 = 8;
+
 /// A waiter that loses this long after its first loss, or later, reserves the lock.
 pub(super) const PATIENCE: Duration = Duration::from_micros(500);
 /// So does one that has lost so often, however fast that went.
@@ -164,14 +167,21 @@ impl Waiting<'_> {
         }
         // SAFETY: this is the context's own stack; the wait before, if there was one, is over, and the next is begun below.
         unsafe { context.try_again(ptr::from_ref(lock).addr()) };
-        if bits(lock.word.load(Ordering::Relaxed)) & (LOCKED | PARKED) == LOCKED {
+        if bits(lock.word.load(Ordering::Relaxed)) & (LOCKED | PARKED) == LOCKED && !self.is_in_the_way() {
             self.look_while_held(LOOKS, PARKED);
             #[cfg(mutant = "look_is_the_lock")]
             if bits(lock.word.load(Ordering::Relaxed)) & LOCKED == 0 {
                 return self.taken();
             }
         }
-        let gives_way = self.terms.deadline.is_none() && lock.is_left_to(context);
+        let mut gives_way = self.terms.deadline.is_none() && lock.is_left_to(context);
+        for _ in 0..WAYS {
+            // SAFETY: as above.
+            if !(gives_way && lock.has_woken_as_urgent(context) && unsafe { context.give_way() }) {
+                break;
+            }
+            gives_way = lock.is_left_to(context);
+        }
         if !gives_way && lock.barge(self.holder) {
             return self.taken();
         }
@@ -452,6 +462,11 @@ impl RawLock {
             && self.woken_on.load(Ordering::Relaxed) == on
     }
 
+    /// Whether the waiter that was woken last is as urgent as `context`, or more: a hint.
+    fn has_woken_as_urgent(&self, context: &Context) -> bool {
+        self.woken_key.load(Ordering::Relaxed) <= context.urgency()
+    }
+
     /// Puts a waiter into the queue; false if the lock is free.
     #[inline(always)]
     fn park<const SELDOM: bool>(&self, place: &Place<LockWaiter>, was_queued: bool, gives_way: bool) -> bool {
@@ -471,7 +486,8 @@ impl RawLock {
                 let awaited = bits(word) & PARKED != 0;
                 #[cfg(mutant = "gives_way_to_nobody")]
                 let awaited = true;
-                let (on, key) = line.woken.get();
+                let on = self.woken_on.load(Ordering::Relaxed);
+                let key = self.woken_key.load(Ordering::Relaxed);
                 if !(gives_way && awaited && on == place.on() && key <= place.key()) {
                     return false;
                 }
@@ -484,7 +500,7 @@ impl RawLock {
                 unsafe { queue.enter(place) };
             }
             self.note_waiters(queue);
-            self.does_not_pass(line, place.key());
+            self.does_not_pass(place.key());
             true
         })
     }

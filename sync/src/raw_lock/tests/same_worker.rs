@@ -2,6 +2,29 @@
 
 use super::*;
 
+#[test]
+fn a_newcomer_does_not_look_for_a_lock_that_its_own_worker_holds() {
+    for (place, looks) in [(7, false), (8, true)] {
+        let lock = RawLock::default();
+        let (own, newcomer) = (Actor::new(), Actor::new());
+        own.context().place().set(7);
+        newcomer.context().place().set(place);
+        // SAFETY: taken back below.
+        unsafe { forebear_context::context::set_current(Some(NonNull::from(own.context()))) };
+        assert!(lock.try_lock());
+        let mut waiting = newcomer.wait_for(&lock);
+        let ticket = waiting.park();
+        assert_eq!(newcomer.asked.get() > 0, looks, "it has looked to the end, and asked whether to go on");
+        // SAFETY: the test has it.
+        unsafe { lock.unlock() };
+        assert!(waiting.has_it(ticket));
+        // SAFETY: the newcomer has it.
+        unsafe { lock.unlock() };
+        // SAFETY: no context is always valid.
+        unsafe { forebear_context::context::set_current(None) };
+    }
+}
+
 /// The lock is held by a context of worker 7, and one of that worker and one of another wait for it. Calls `then` with the holder on that
 /// worker's thread.
 fn held_on_seven(then: impl FnOnce(&RawLock, &Actor, &mut Waiting<'_>, Ticket)) {
@@ -32,6 +55,7 @@ fn a_newcomer_gives_way_to_one_of_its_worker_that_was_woken() {
         assert!(!lock.is_locked(), "others may have it");
         let mut again = own.wait_for(lock);
         let ticket = again.park();
+        assert_eq!(own.ways.get(), 1, "it yields before it enters the queue");
         assert!(first.has_it(a), "that one could not have run before");
         // One that stands there goes on as any other: after those who came before.
         // SAFETY: the first has it.
@@ -50,26 +74,30 @@ fn a_newcomer_gives_way_to_one_of_its_worker_that_was_woken() {
 
 #[test]
 fn a_newcomer_that_is_more_urgent_or_in_a_hurry_does_not_give_way() {
-    held_on_seven(|lock, own, first, a| {
-        // SAFETY: the test has it.
-        unsafe { lock.unlock() };
-        let terms = LockTerms { deadline: Some(Instant::now()), ..own.wait_for(lock).terms };
-        assert!(matches!(lock.waiting(own.context(), terms).prepare(), LockStep::Taken));
-        assert!(!first.has_it(a));
-        let a = first.park_again();
-        // SAFETY: taken above. The other worker's is woken now.
-        unsafe { lock.unlock() };
-        assert!(
-            matches!(own.wait_for(lock).prepare(), LockStep::Taken),
-            "that one needs no wait of this worker's"
-        );
-        pass(lock);
-        // SAFETY: taken above.
-        unsafe { lock.unlock() };
-        assert!(first.has_it(a));
-        // SAFETY: as it says.
-        unsafe { lock.unlock() };
-    });
+    for (deadline, urgency) in [(Some(Instant::now()), NO_KEY), (None, 1)] {
+        held_on_seven(|lock, own, first, a| {
+            // SAFETY: the test has it.
+            unsafe { lock.unlock() };
+            own.urgency.set(urgency);
+            let terms = LockTerms { deadline, ..own.wait_for(lock).terms };
+            assert!(matches!(lock.waiting(own.context(), terms).prepare(), LockStep::Taken));
+            assert!(!first.has_it(a));
+            let a = first.park_again();
+            // SAFETY: taken above. The other worker's is woken now.
+            unsafe { lock.unlock() };
+            assert!(
+                matches!(own.wait_for(lock).prepare(), LockStep::Taken),
+                "that one needs no wait of this worker's"
+            );
+            assert_eq!(own.ways.get(), 0);
+            pass(lock);
+            // SAFETY: taken above.
+            unsafe { lock.unlock() };
+            assert!(first.has_it(a));
+            // SAFETY: as it says.
+            unsafe { lock.unlock() };
+        });
+    }
 }
 
 #[test]
