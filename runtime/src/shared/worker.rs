@@ -272,7 +272,7 @@ impl WorkerRecord {
         if answer == Cancel::Ended {
             self.list.unlink(h);
         } else {
-            h.place.set(HeaderPlace::Private);
+            h.place.restore();
         }
         answer
     }

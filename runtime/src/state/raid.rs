@@ -105,19 +105,14 @@ impl Placed {
         if may() {
             return true;
         }
-        self.set(HeaderPlace::Private);
+        self.restore();
         false
     }
 
-    /// The owner claims the request by a plain step, after which nobody else claims it. If the request is `listed`, its entry was
-    /// [touched](Self::touch) just before, and the caller takes it out when the step holds. If not, the entry stands as before.
+    /// The entry stands as before the [touch](Self::touch). The owner has found that it may not, or cannot, take the entry out.
     #[inline(always)]
-    pub fn claim(&self, listed: bool, claim: impl FnOnce() -> bool) -> bool {
-        let claimed = claim();
-        if !claimed && listed {
-            self.set(HeaderPlace::Private);
-        }
-        claimed
+    pub fn restore(&self) {
+        self.set(HeaderPlace::Private);
     }
 }
 

@@ -211,11 +211,13 @@ fn what_a_blocking_thread_admits_and_is_refused_ends_outside_of_its_wait() {
         });
         asleep(&parent);
         let included = made.get().unwrap().clone();
+        // The pool waits on a worker of another runtime.
+        let other = Runtime::builder().workers(1).build().unwrap();
         let (began, asked, stands) = (Flag::new(), Flag::new(), Arc::new(Event::new()));
         let waiter = {
             let (included, up, asked, stands) =
                 (included.clone(), began.clone(), asked.clone(), stands.clone());
-            Request::builder().on(runtime).try_spawn(move || {
+            Request::builder().on(&other).try_spawn(move || {
                 let mut pool = RequestPool::<()>::new().max_active(1);
                 pool.try_add(move || {
                     up.raise();
@@ -228,26 +230,34 @@ fn what_a_blocking_thread_admits_and_is_refused_ends_outside_of_its_wait() {
         };
         began.wait();
         thread::scope(|threads| {
+            // Neither worker has time: the one does not deliver the mark of the parent, the other does not look at the pool when its member stands still.
+            let free = Flag::new();
+            let holder = |on: &Runtime| {
+                let (busy, go) = (Flag::new(), free.clone());
+                let up = busy.clone();
+                let holder = Request::builder().on(on).spawn(move || {
+                    up.raise();
+                    hold_thread_until(|| go.is_up());
+                });
+                (holder, busy)
+            };
+            let (of_parent, busy) = holder(runtime);
+            hold_thread_until(|| busy.is_up());
+            assert_eq!(parent.abort(CancelReason::Aborted), Cancellation::Marked);
+            let (of_pool, busy) = holder(&other);
             // Only a look: a wait would be demand, and nothing were refused.
             let wanted = included.clone();
             let asker = thread::Builder::new().name("asker".into());
             let asker = asker.spawn_scoped(threads, move || wanted.watch().is_err()).unwrap();
             until(|| runtime.dump().threads.iter().any(|thread| thread.name == "asker"));
-            // The only worker has something to do when the member stands still. So it does not look at the pool.
-            let (busy, free) = (Flag::new(), Flag::new());
-            let (up, go) = (busy.clone(), free.clone());
-            let holder = Request::builder().on(runtime).spawn(move || {
-                up.raise();
-                hold_thread_until(|| go.is_up());
-            });
             asked.raise();
             hold_thread_until(|| busy.is_up());
-            assert_eq!(parent.abort(CancelReason::Aborted), Cancellation::Marked);
             let timed_out = Event::new().wait_timeout(Duration::from_micros(1));
             assert!(timed_out.is_err());
             free.raise();
             assert!(asker.joined().unwrap());
-            holder.wait().unwrap();
+            of_parent.wait().unwrap();
+            of_pool.wait().unwrap();
         });
         stands.set();
         assert!(waiter.wait().is_err());

@@ -100,13 +100,19 @@ impl Job {
 
     /// The touch of an owner that is about to take it out: false if it was raided, or `claim` does not hold.
     pub(super) fn claim_entry(&self, claim: impl FnOnce() -> bool) -> bool {
-        let list = self.listed_in.as_ref().expect("it stands in a list");
-        self.place.touch(|| list.attention.get() & RAIDED == 0) && self.place.claim(true, claim)
+        if !self.begin_touch() {
+            return false;
+        }
+        let claimed = claim();
+        if !claimed {
+            self.place.restore();
+        }
+        claimed
     }
 
     /// After a touch that leaves it where it is.
     pub(super) fn touched(&self) {
-        self.place.set(HeaderPlace::Private);
+        self.place.restore();
     }
 
     /// Its owner touches it and takes it out of its list.

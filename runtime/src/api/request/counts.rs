@@ -21,7 +21,7 @@ use crate::cancel::unstarted;
 use crate::record::arena;
 use crate::record::cell;
 use crate::record::fiber::{self, Fiber};
-use crate::record::header::{Header, HeaderPlace};
+use crate::record::header::Header;
 use crate::record::report;
 use crate::schedule::worker::OnWorker;
 use crate::shared::OfRuntime;
@@ -53,7 +53,7 @@ impl<T> Drop for Request<T> {
             && let Some(worker) = fiber.worker()
             && h.bare.drop_sole(bits, || worker.begins_to_touch(h))
         {
-            h.place.set(HeaderPlace::Private);
+            h.place.restore();
             return;
         }
         // SAFETY: this handle, which is given away.
@@ -87,7 +87,7 @@ unsafe fn drop_counted<T>(header: NonNull<Header>, bits: Bits) {
             && let Some(worker) = fiber::get().and_then(Fiber::worker)
             && h.bare.drop_listed(&h.local, || worker.begins_to_touch(h))
         {
-            h.place.set(HeaderPlace::Private);
+            h.place.restore();
             return;
         }
     }

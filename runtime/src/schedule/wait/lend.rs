@@ -52,14 +52,21 @@ pub(super) unsafe fn run_local(header: NonNull<Header>) -> bool {
     let worker = unsafe { fiber.worker_of_arena() };
     let forbidden = HUNGRY | OLDER | MESSAGE | MARKS | DRIVEN | LIMITS;
     let listed = stage.is_listed();
-    let may_start = if listed {
-        h.place.touch(|| worker.post.attention.get() & (forbidden | RAIDED) == 0)
-    } else {
-        stage.is_new() && worker.post.attention.get() & (forbidden | SHUT) == 0 && is_child_of_top(fiber, h)
-    };
+    if listed {
+        if !h.place.touch(|| worker.post.attention.get() & (forbidden | RAIDED) == 0) {
+            return false;
+        }
+    } else if !stage.is_new()
+        || worker.post.attention.get() & (forbidden | SHUT) != 0
+        || !is_child_of_top(fiber, h)
+    {
+        return false;
+    }
     // SAFETY: its arena is this fiber's, which is the worker's.
-    let start = || unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) };
-    if !may_start || !h.place.claim(listed, start) {
+    if !unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) } {
+        if listed {
+            h.place.restore();
+        }
         return false;
     }
     if listed {
