@@ -68,6 +68,8 @@ pub(crate) struct World {
     wakers: Mutex<Vec<Waker>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) live: AtomicIsize,
+    /// All has ended.
+    over: AtomicBool,
     /// Something was leaked on purpose, or may have been.
     pub(crate) may_leak: AtomicBool,
     stopped: Mutex<bool>,
@@ -173,6 +175,7 @@ impl World {
                 wakers: Mutex::default(),
                 threads: Mutex::default(),
                 live: AtomicIsize::new(0),
+                over: AtomicBool::new(false),
                 may_leak: AtomicBool::new(false),
                 stopped: Mutex::new(false),
                 regions: Mutex::default(),
@@ -234,20 +237,34 @@ impl World {
         (0..2).for_each(|_| self.latch.count_down());
         // This waits for who makes the value, who may wait for all that follows here.
         let world = self.clone();
-        drop(std::thread::spawn(move || world.value.set(())));
+        self.aside(move || {
+            let _ = world.value.set(());
+        });
         for channel in &self.channels {
             // The items run bodies, which may wait for what follows here.
             let ends = locked(channel).take();
-            drop(std::thread::spawn(move || catch_unwind(AssertUnwindSafe(move || drop(ends))).is_ok()));
+            self.aside(move || drop(ends));
         }
         std::mem::take(&mut *locked(&self.wakers)).into_iter().for_each(Waker::wake);
         // Each of these ends a request, whose callbacks and captures may wait for another of them.
         for completer in &self.completers {
             let completer = locked(completer).take();
-            drop(std::thread::spawn(move || drop(completer)));
+            self.aside(move || drop(completer));
         }
         let future = self.take_future();
-        drop(std::thread::spawn(move || drop(future)));
+        self.aside(move || drop(future));
+    }
+
+    /// Calls `f` on a thread of its own. It may begin requests of a runtime without workers there. Such a request is abandoned, with all that its
+    /// frames own, if the thread exits before it has ended. So the thread waits until the world is over, and the requests continue meanwhile.
+    fn aside(self: &Arc<World>, f: impl FnOnce() + Send + 'static) {
+        let world = self.clone();
+        drop(std::thread::spawn(move || {
+            let _ = catch_unwind(AssertUnwindSafe(f));
+            while !world.over.load(Ordering::Acquire) {
+                let _ = Event::new().wait_timeout(Duration::from_millis(1));
+            }
+        }));
     }
 
     fn end(self: Arc<World>, plain: bool) {
@@ -279,9 +296,14 @@ impl World {
             let _ = thread.join();
         }
         self.clear_slots();
-        if self.may_leak.load(Ordering::Relaxed) {
-            return;
+        if !self.may_leak.load(Ordering::Relaxed) {
+            self.await_drops();
         }
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// Every value has to be dropped.
+    fn await_drops(&self) {
         let patience = Instant::now() + self.grace;
         while self.live.load(Ordering::Acquire) > 0 && Instant::now() < patience {
             // Where a program has dropped the last handle of a runtime, requests of it may continue until here. One without
