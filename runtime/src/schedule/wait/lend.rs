@@ -62,6 +62,7 @@ pub(super) unsafe fn run_local(header: NonNull<Header>) -> bool {
     {
         return false;
     }
+    // Written out: passed on as a closure it is not inlined, and costs 25 instructions more.
     // SAFETY: its arena is this fiber's, which is the worker's.
     if !unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) } {
         if listed {
