@@ -255,12 +255,16 @@ impl World {
         self.aside(move || drop(future));
     }
 
-    /// Calls `f` on a thread of its own. It may begin requests of a runtime without workers there. Such a request is abandoned, with all that its
-    /// frames own, if the thread exits before it has ended. So the thread waits until the world is over, and the requests continue meanwhile.
+    /// Calls `f` on a thread of its own. Where there are no workers it may begin requests on that thread. Such a request is abandoned, with all that
+    /// its frames own, if the thread exits before it has ended. So the thread waits until the world is over, and the requests continue meanwhile.
     fn aside(self: &Arc<World>, f: impl FnOnce() + Send + 'static) {
         let world = self.clone();
         drop(std::thread::spawn(move || {
             let _ = catch_unwind(AssertUnwindSafe(f));
+            if matches!(world.program.setting, Setting::Workers(_)) {
+                return;
+            }
+            let _ = catch_unwind(clear_thread_bombs);
             while !world.over.load(Ordering::Acquire) {
                 let _ = Event::new().wait_timeout(Duration::from_millis(1));
             }
