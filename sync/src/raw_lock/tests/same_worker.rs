@@ -2,6 +2,28 @@
 
 use super::*;
 
+/// The lock is held by a context of worker 7, and one of that worker and one of another wait for it. Calls `then` with the holder on that
+/// worker's thread.
+fn held_on_seven(then: impl FnOnce(&RawLock, &Actor, &mut Waiting<'_>, Ticket)) {
+    let lock = RawLock::default();
+    let (one, two, own) = (Actor::new(), Actor::new(), Actor::new());
+    one.context().place().set(7);
+    two.context().place().set(8);
+    own.context().place().set(7);
+    // SAFETY: taken back below.
+    unsafe { forebear_context::context::set_current(Some(NonNull::from(own.context()))) };
+    assert!(lock.try_lock());
+    let (mut first, mut second) = (one.wait_for(&lock), two.wait_for(&lock));
+    let (a, b) = (first.park(), second.park());
+    then(&lock, &own, &mut first, a);
+    assert!(second.has_it(b));
+    // SAFETY: the second has it.
+    unsafe { lock.unlock() };
+    assert!(!lock.is_locked());
+    // SAFETY: no context is always valid.
+    unsafe { forebear_context::context::set_current(None) };
+}
+
 #[test]
 fn a_newcomer_does_not_look_for_a_lock_that_its_own_worker_holds() {
     for (place, looks) in [(7, false), (8, true)] {
@@ -23,28 +45,6 @@ fn a_newcomer_does_not_look_for_a_lock_that_its_own_worker_holds() {
         // SAFETY: no context is always valid.
         unsafe { forebear_context::context::set_current(None) };
     }
-}
-
-/// The lock is held by a context of worker 7, and one of that worker and one of another wait for it. Calls `then` with the holder on that
-/// worker's thread.
-fn held_on_seven(then: impl FnOnce(&RawLock, &Actor, &mut Waiting<'_>, Ticket)) {
-    let lock = RawLock::default();
-    let (one, two, own) = (Actor::new(), Actor::new(), Actor::new());
-    one.context().place().set(7);
-    two.context().place().set(8);
-    own.context().place().set(7);
-    // SAFETY: taken back below.
-    unsafe { forebear_context::context::set_current(Some(NonNull::from(own.context()))) };
-    assert!(lock.try_lock());
-    let (mut first, mut second) = (one.wait_for(&lock), two.wait_for(&lock));
-    let (a, b) = (first.park(), second.park());
-    then(&lock, &own, &mut first, a);
-    assert!(second.has_it(b));
-    // SAFETY: the second has it.
-    unsafe { lock.unlock() };
-    assert!(!lock.is_locked());
-    // SAFETY: no context is always valid.
-    unsafe { forebear_context::context::set_current(None) };
 }
 
 #[test]
