@@ -22,7 +22,8 @@ pub(crate) struct Options {
     /// Edge of a block in pixels.
     #[arg(long, value_name = "PIXELS", default_value_t = 288, value_parser = block)]
     pub(crate) block: usize,
-    /// Kill the worker that has made the block, with signal 9, when so many blocks are done. The workers are processes of this machine.
+    /// Kill the worker that has made the block, with signal 9, when so many blocks are done; if it has died already, that of the next block. The workers
+    /// are processes of this machine.
     #[arg(long, value_name = "BLOCKS", value_delimiter = ',')]
     pub(crate) kill_at: Vec<usize>,
     /// Carry the tasks by this nats-server.
