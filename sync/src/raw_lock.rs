@@ -552,18 +552,25 @@ pub(crate) const fn called(what: &'static str) -> Lock {
     Lock { what, name, owner, shared: false, promote }
 }
 
-// The functions of the description. The contract of each is that of the field of its name in `Lock`.
-
+/// # Safety
+///
+/// As [`Lock::name`].
 unsafe fn name(lock: NonNull<()>) -> Option<&'static str> {
     // SAFETY: by the contract of `OwnerWait`.
     unsafe { lock.cast::<RawLock>().as_ref() }.label.name()
 }
 
+/// # Safety
+///
+/// As [`Lock::owner`].
 unsafe fn owner(lock: NonNull<()>) -> *const Context {
     // SAFETY: by the contract of `OwnerWait`.
     unsafe { lock.cast::<RawLock>().as_ref() }.holder()
 }
 
+/// # Safety
+///
+/// As [`Lock::promote`].
 unsafe fn promote(lock: NonNull<()>, node: NonNull<()>, key: u64) {
     // SAFETY: by the contract of `OwnerWait`: the lock is a `RawLock`, and the node a `Place` of its queue, both alive while the wait
     // lasts.

@@ -193,8 +193,9 @@ impl Context {
     }
 }
 
-// The functions of the table. The contract of each is that of the field of its name in `Table`.
-
+/// # Safety
+///
+/// As [`Table::prepare`].
 unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
     // Until it was seen settled under the lock (C1), also after a nudge.
     // SAFETY: this table is given to foreign contexts only; `prepare` is called on the context's own thread.
@@ -202,58 +203,105 @@ unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNul
     None
 }
 
+/// # Safety
+///
+/// As [`Table::finish`].
 unsafe fn finish(_: &Context) {}
 
+/// # Safety
+///
+/// As [`Table::unpark`].
 unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
     // SAFETY: this table is given to foreign contexts only; C1 by the caller.
     unsafe { ForeignContext::release(context, ticket, cause) }
 }
 
+/// # Safety
+///
+/// As [`Table::ready`].
 unsafe fn ready(context: NonNull<Context>, ticket: Ticket) {
     // SAFETY: this table is given to foreign contexts only; by the caller.
     unsafe { ForeignContext::release_chosen(context, ticket) }
 }
 
+/// # Safety
+///
+/// As [`Table::is_cancelled`].
 unsafe fn is_cancelled(_: &Context) -> bool {
     false
 }
 
+/// # Safety
+///
+/// As [`Table::refuse_wait`].
 unsafe fn refuse_wait(_: &Context, _: &str) {}
 
+/// # Safety
+///
+/// As [`Table::now`].
 unsafe fn now(_: &Context) -> Instant {
     time::now()
 }
 
+/// # Safety
+///
+/// As [`Table::deadline`].
 unsafe fn deadline(_: &Context, timeout: Duration) -> Option<Instant> {
     deadline_after(time::now(), timeout)
 }
 
+/// # Safety
+///
+/// As [`Table::arm`].
 unsafe fn arm(_: &Context, _: Ticket, at: Instant) -> Alarm {
     Alarm { number: 0, own: Some(at) }
 }
 
+/// # Safety
+///
+/// As [`Table::disarm`].
 unsafe fn disarm(_: &Context, _: Alarm) {}
 
+/// # Safety
+///
+/// As [`Table::wait_for_owner`].
 unsafe fn wait_for_owner(_: &Context, _: Ticket, _: &OwnerWait, _: bool) -> Option<Cycle> {
     None
 }
 
+/// # Safety
+///
+/// As [`Table::take_cycle`].
 unsafe fn take_cycle(_: &Context, _: Ticket) -> Option<Cycle> {
     None
 }
 
+/// # Safety
+///
+/// As [`Table::gave_back`].
 unsafe fn gave_back(_: &Context) {}
 
+/// # Safety
+///
+/// As [`Table::shares_thread`].
 unsafe fn shares_thread(_: &Context, _: NonNull<Context>) -> bool {
     false
 }
 
 /// The system shares the processor among threads.
+///
+/// # Safety
+///
+/// As [`Table::give_way`].
 unsafe fn give_way(_: &Context) -> Option<NonNull<Context>> {
     None
 }
 
 /// Other threads are the system's to run.
+///
+/// # Safety
+///
+/// As [`Table::is_alone`].
 unsafe fn is_alone(_: &Context) -> bool {
     true
 }
@@ -267,30 +315,51 @@ crate::shim::thread_local! {
     static TURNS: Cell<u64> = Cell::new(0);
 }
 
+/// # Safety
+///
+/// As [`Table::turn`].
 unsafe fn turn(_: &Context) -> u64 {
     TURNS.with(|turns| turns.replace(turns.get() + 1))
 }
 
+/// # Safety
+///
+/// As [`Table::in_request`].
 unsafe fn in_request(_: &Context) -> bool {
     false
 }
 
+/// # Safety
+///
+/// As [`Table::requester`].
 unsafe fn requester(_: &Context) -> usize {
     0
 }
 
+/// # Safety
+///
+/// As [`Table::request_number`].
 unsafe fn request_number(_: &Context) -> u64 {
     0
 }
 
+/// # Safety
+///
+/// As [`Table::urgency`].
 unsafe fn urgency(_: &Context) -> u64 {
     crate::lineage::NO_KEY
 }
 
+/// # Safety
+///
+/// As [`Table::word`].
 unsafe fn word(_: &Context) -> *const AtomicU64 {
     std::ptr::null()
 }
 
+/// # Safety
+///
+/// As [`Table::name`].
 unsafe fn name(_: &Context, with: &mut dyn FnMut(&str)) {
     match std::thread::current().name() {
         Some(name) => with(name),

@@ -32,44 +32,66 @@ pub(crate) const OF_FIBER: Table = Table {
     ..ForeignContext::TABLE
 };
 
-// The functions of the table. The contract of each is that of the field of its name in `Table`.
-
+/// # Safety
+///
+/// As [`Table::in_request`].
 unsafe fn in_request(context: &Context) -> bool {
     // SAFETY: by the table.
     unsafe { Fiber::of(context) }.request().is_some()
 }
 
+/// # Safety
+///
+/// As [`Table::requester`].
 unsafe fn requester(context: &Context) -> usize {
     // SAFETY: by the table.
     owner::requester(unsafe { Fiber::of(context) }).map_or(0, |h| ptr::from_ref(h).addr())
 }
 
+/// # Safety
+///
+/// As [`Table::request_number`].
 unsafe fn request_number(context: &Context) -> u64 {
     // SAFETY: by the table.
     owner::requester(unsafe { Fiber::of(context) }).map_or(0, |h| any::id_of(h).as_u64())
 }
 
+/// # Safety
+///
+/// As [`Table::urgency`].
 unsafe fn urgency(context: &Context) -> u64 {
     // SAFETY: by the table.
     unsafe { Fiber::of(context) }.urgency.load(Ordering::Relaxed)
 }
 
+/// # Safety
+///
+/// As [`Table::word`].
 unsafe fn word(context: &Context) -> *const AtomicU64 {
     // SAFETY: by the table.
     let request = unsafe { Fiber::of(context) }.request();
     request.map_or(ptr::null(), |request| request.identity().bare.as_atomic())
 }
 
+/// # Safety
+///
+/// As [`Table::is_cancelled`].
 unsafe fn is_cancelled(context: &Context) -> bool {
     // SAFETY: by the table.
     cancel::refuses(unsafe { Fiber::of(context) })
 }
 
+/// # Safety
+///
+/// As [`Table::refuse_wait`].
 unsafe fn refuse_wait(context: &Context, what: &str) {
     // SAFETY: by the table.
     no_suspend::refuse(unsafe { Fiber::of(context) }, what, true);
 }
 
+/// # Safety
+///
+/// As [`Table::wait_for_owner`].
 unsafe fn wait_for_owner(
     context: &Context,
     ticket: Ticket,
@@ -83,11 +105,17 @@ unsafe fn wait_for_owner(
     unsafe { owner::wait_for_owner(fiber, ticket, wait, limited) }
 }
 
+/// # Safety
+///
+/// As [`Table::take_cycle`].
 unsafe fn take_cycle(context: &Context, ticket: Ticket) -> Option<Cycle> {
     // SAFETY: by the table.
     owner::take_cycle(unsafe { Fiber::of(context) }, ticket)
 }
 
+/// # Safety
+///
+/// As [`Table::gave_back`].
 unsafe fn gave_back(context: &Context) {
     // SAFETY: by the table.
     owner::gave_back(unsafe { Fiber::of(context) });

@@ -253,8 +253,9 @@ pub(crate) fn forget_seat(shared: &Arc<Shared>) {
         .try_with(|foreign| foreign.seats.borrow_mut().retain(|seat| !Arc::ptr_eq(&seat.shared, shared)));
 }
 
-// The functions of the table. The contract of each is that of the field of its name in `Table`.
-
+/// # Safety
+///
+/// As [`Table::prepare`].
 unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
     // SAFETY: by the table.
     let fiber = unsafe { &of(context).fiber };
@@ -278,13 +279,22 @@ unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNul
     None
 }
 
+/// # Safety
+///
+/// As [`Table::finish`].
 unsafe fn finish(_: &Context) {}
 
+/// # Safety
+///
+/// As [`Table::unpark`].
 unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
     // SAFETY: as in `prepare`; C1 by the caller.
     unsafe { ForeignContext::release(context, ticket, cause) }
 }
 
+/// # Safety
+///
+/// As [`Table::name`].
 unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
     // SAFETY: by the table.
     match unsafe { of(context) }.fiber.request().map(Header::name) {
@@ -300,16 +310,25 @@ fn entered(fiber: &Fiber) -> Option<&Shared> {
     unsafe { Shared::of_ptr(fiber.entered.get()) }
 }
 
+/// # Safety
+///
+/// As [`Table::now`].
 unsafe fn now(context: &Context) -> Instant {
     // SAFETY: by the table.
     entered(&unsafe { of(context) }.fiber).map_or_else(time::now, |shared| shared.deadlines.now())
 }
 
+/// # Safety
+///
+/// As [`Table::deadline`].
 unsafe fn deadline(context: &Context, timeout: Duration) -> Option<Instant> {
     // SAFETY: by the table.
     deadline_after(unsafe { now(context) }, timeout)
 }
 
+/// # Safety
+///
+/// As [`Table::arm`].
 unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
     // SAFETY: by the table.
     match entered(&unsafe { of(context) }.fiber) {
@@ -319,6 +338,9 @@ unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
     }
 }
 
+/// # Safety
+///
+/// As [`Table::disarm`].
 unsafe fn disarm(context: &Context, alarm: Alarm) {
     // SAFETY: by the table.
     if let Some(shared) = entered(&unsafe { of(context) }.fiber) {
@@ -327,6 +349,10 @@ unsafe fn disarm(context: &Context, alarm: Alarm) {
 }
 
 /// A thread with a seat is a worker itself: what holds a lock may be its own to run.
+///
+/// # Safety
+///
+/// As [`Table::is_alone`].
 unsafe fn is_alone(_: &Context) -> bool {
     FOREIGN.try_with(|foreign| foreign.seats.borrow().is_empty()).unwrap_or(false)
 }

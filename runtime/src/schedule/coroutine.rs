@@ -157,8 +157,9 @@ unsafe fn body(context: NonNull<Context>) -> ! {
     }
 }
 
-// The functions of the table. The contract of each is that of the field of its name in `Table`.
-
+/// # Safety
+///
+/// As [`Table::prepare`](forebear_context::context::Table::prepare).
 unsafe fn prepare(context: &Context, _deadline: Option<Instant>) -> Option<NonNull<Context>> {
     // SAFETY: this table is given to coroutines only.
     let coroutine = unsafe { Coroutine::of(NonNull::from(context)).as_ref() };
@@ -180,6 +181,9 @@ unsafe fn prepare(context: &Context, _deadline: Option<Instant>) -> Option<NonNu
     }
 }
 
+/// # Safety
+///
+/// As [`Table::finish`](forebear_context::context::Table::finish).
 unsafe fn finish(context: &Context) {
     // SAFETY: this table is given to coroutines only, so the context lies in one; this is its own stack.
     let fiber = unsafe { &Coroutine::of(NonNull::from(context)).as_ref().fiber };
@@ -203,6 +207,9 @@ fn back(fiber: &Fiber) {
     }
 }
 
+/// # Safety
+///
+/// As [`Table::unpark`](forebear_context::context::Table::unpark).
 unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
     // SAFETY: this table is given to coroutines only. K3: coroutines' memory stays, so even a late ticket may look.
     let coroutine = unsafe { Coroutine::of(context) };
@@ -215,6 +222,9 @@ unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> boo
     true
 }
 
+/// # Safety
+///
+/// As [`Table::ready`](forebear_context::context::Table::ready).
 unsafe fn ready(context: NonNull<Context>, ticket: Ticket) {
     // SAFETY: this table is given to coroutines only.
     let coroutine = unsafe { Coroutine::of(context) };

@@ -48,6 +48,9 @@ pub(super) fn clock() -> Instant {
 static TABLE: Table = Table { now, shares_thread, urgency, give_way, is_alone, ..ForeignContext::TABLE };
 static LOCK: Lock = called("Mutex");
 
+/// # Safety
+///
+/// As [`Table::now`].
 unsafe fn now(context: &Context) -> Instant {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
     // SAFETY: this table is given to actors only, which begin with their context.
@@ -59,16 +62,25 @@ unsafe fn now(context: &Context) -> Instant {
     *BEGIN.get_or_init(Instant::now) + actor.time.get()
 }
 
+/// # Safety
+///
+/// As [`Table::urgency`].
 unsafe fn urgency(context: &Context) -> u64 {
     // SAFETY: as above.
     unsafe { &*ptr::from_ref(context).cast::<Actor>() }.urgency.get()
 }
 
+/// # Safety
+///
+/// As [`Table::shares_thread`].
 unsafe fn shares_thread(context: &Context, holder: NonNull<Context>) -> bool {
     // SAFETY: the holders are actors, which live through the test.
     context.place().get() != 0 && context.place().get() == unsafe { holder.as_ref() }.place().get()
 }
 
+/// # Safety
+///
+/// As [`Table::give_way`].
 unsafe fn give_way(context: &Context) -> Option<NonNull<Context>> {
     // SAFETY: as above.
     let ways = unsafe { &(*ptr::from_ref(context).cast::<Actor>()).ways };
@@ -76,6 +88,9 @@ unsafe fn give_way(context: &Context) -> Option<NonNull<Context>> {
     None
 }
 
+/// # Safety
+///
+/// As [`Table::is_alone`].
 unsafe fn is_alone(context: &Context) -> bool {
     // SAFETY: as above.
     let actor = unsafe { &*ptr::from_ref(context).cast::<Actor>() };

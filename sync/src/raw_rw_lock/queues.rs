@@ -140,6 +140,9 @@ static READ: Lock = Lock {
 /// The description of a draining writer's wait. Readers are only counted; their contexts know what they read. The queue has one waiter at most.
 static DRAIN: Lock = Lock { what: WHAT, name, owner: |_| ptr::null(), shared: true, promote: |_, _, _| () };
 
+/// # Safety
+///
+/// As [`Lock::name`].
 unsafe fn name(lock: NonNull<()>) -> Option<&'static str> {
     // SAFETY: by the contract of `OwnerWait`.
     unsafe { lock.cast::<RawRwLock>().as_ref() }.writer_lock.label().name()

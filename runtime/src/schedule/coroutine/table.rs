@@ -46,19 +46,26 @@ unsafe fn shared(context: &Context) -> &Shared {
     unsafe { worker_of(context) }.shared()
 }
 
-// The functions of the table. The contract of each is that of the field of its name in `Table`.
-
+/// # Safety
+///
+/// As [`Table::now`].
 unsafe fn now(context: &Context) -> Instant {
     // SAFETY: by the table.
     unsafe { shared(context) }.deadlines.now()
 }
 
+/// # Safety
+///
+/// As [`Table::deadline`].
 unsafe fn deadline(context: &Context, timeout: Duration) -> Option<Instant> {
     // SAFETY: by the table.
     let worker = unsafe { worker_of(context) };
     worker.shared().deadlines.after_on(worker, timeout)
 }
 
+/// # Safety
+///
+/// As [`Table::arm`].
 unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
     // SAFETY: by the table: the alarm is taken back before the context goes.
     unsafe {
@@ -71,6 +78,9 @@ unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
     }
 }
 
+/// # Safety
+///
+/// As [`Table::disarm`].
 unsafe fn disarm(context: &Context, alarm: Alarm) {
     // The timer has taken the entry out, and the memory stays (K3): no need to wait until the timer has done with it.
     if context.cause() != Cause::TimedOut {
@@ -81,11 +91,17 @@ unsafe fn disarm(context: &Context, alarm: Alarm) {
     }
 }
 
+/// # Safety
+///
+/// As [`Table::shares_thread`].
 unsafe fn shares_thread(context: &Context, holder: NonNull<Context>) -> bool {
     // SAFETY: by the table.
     owner::shares_worker(unsafe { fiber_of(context) }, holder)
 }
 
+/// # Safety
+///
+/// As [`Table::give_way`].
 unsafe fn give_way(context: &Context) -> Option<NonNull<Context>> {
     // SAFETY: by the table.
     let fiber = unsafe { fiber_of(context) };
@@ -94,17 +110,27 @@ unsafe fn give_way(context: &Context) -> Option<NonNull<Context>> {
     Some(unsafe { next.as_ref() }.context())
 }
 
+/// # Safety
+///
+/// As [`Table::is_alone`].
 unsafe fn is_alone(context: &Context) -> bool {
     // SAFETY: by the table.
     unsafe { worker_of(context) }.has_nothing_ready()
 }
 
 /// Counted by the worker, so that a seed replays it.
+///
+/// # Safety
+///
+/// As [`Table::turn`].
 unsafe fn turn(context: &Context) -> u64 {
     // SAFETY: by the table; K1.
     unsafe { worker_of(context) }.next_turn()
 }
 
+/// # Safety
+///
+/// As [`Table::name`].
 unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
     // SAFETY: by the table: the context lies in a coroutine; its thread calls this, or one that holds its wait, so it stays.
     let coroutine = unsafe { Coroutine::of(NonNull::from(context)).as_ref() };
