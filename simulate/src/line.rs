@@ -1,6 +1,6 @@
 //! A cache line: who has it, and who waits for it.
 //!
-//! A line that was written belongs to its writer; whoever reads it has a copy until the next write. Writes to one line come one
+//! A line that was written belongs to its writer; a reader has a copy until the next write. Writes to one line come one
 //! after the other, in the order in which they are requested, each for as long as it takes. A lock is modelled alike: its holder
 //! has the line for the length of its section. Reads wait for nobody, which flatters a line that is written all the time.
 

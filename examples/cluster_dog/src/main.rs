@@ -161,7 +161,9 @@ fn compute(cluster: &ClusterCoordinator, grid: Grid, options: &Options) -> anyho
             bail!("nobody was killed at block {block}: there are {} blocks", grid.len())
         }
         Some(block) => {
-            eprintln!("nobody was killed for block {block}: those who made the last blocks had died before")
+            eprintln!(
+                "no worker was killed for block {block}: those that made the last blocks had died before"
+            )
         }
         None => {}
     }

@@ -159,6 +159,18 @@ fn a_pool_whose_waiter_is_cancelled_expires_or_is_shut_down_releases_what_it_hel
     });
 }
 
+/// A request that sleeps, and a child of it with these captures that has not been submitted.
+fn sleeper_with_child(runtime: &Runtime, captures: WaitsFor) -> (Request<()>, Request<()>) {
+    let made = Arc::new(OnceLock::new());
+    let child = made.clone();
+    let parent = Request::builder().detached().on(runtime).try_spawn(move || {
+        child.set(Request::new(move || drop(captures))).unwrap();
+        Ok(Event::new().wait()?)
+    });
+    asleep(&parent);
+    (parent, made.get().unwrap().clone())
+}
+
 /// In the synchronous mode the first of the released runs on the thread that releases, which has not come to the second. Elsewhere that is a race.
 #[test]
 fn what_is_cancelled_while_a_pool_releases_ends_when_all_is_released() {
@@ -166,14 +178,7 @@ fn what_is_cancelled_while_a_pool_releases_ends_when_all_is_released() {
     // wait for the third.
     let releases = |runtime: &Runtime| {
         let (captures, place, ends) = waits_for();
-        let made = Arc::new(OnceLock::new());
-        let child = made.clone();
-        let parent = Request::builder().detached().on(runtime).try_spawn(move || {
-            child.set(Request::new(move || drop(captures))).unwrap();
-            Ok(Event::new().wait()?)
-        });
-        asleep(&parent);
-        let second = made.get().unwrap().clone();
+        let (parent, second) = sleeper_with_child(runtime, captures);
         let cancelled = parent.clone();
         let first = Request::builder().on(runtime).build(move || _ = cancelled.abort(CancelReason::Aborted));
         let third = Request::builder().on(runtime).build(|| ());
@@ -203,14 +208,7 @@ fn what_a_blocking_thread_admits_and_is_refused_ends_outside_of_its_wait() {
     on_each_of(&[1], |runtime| {
         let (captures, place, ends) = waits_for();
         place.set(Request::builder().own_stack().on(runtime).build(|| ())).unwrap();
-        let made = Arc::new(OnceLock::new());
-        let child = made.clone();
-        let parent = Request::builder().detached().on(runtime).try_spawn(move || {
-            child.set(Request::new(move || drop(captures))).unwrap();
-            Ok(Event::new().wait()?)
-        });
-        asleep(&parent);
-        let included = made.get().unwrap().clone();
+        let (parent, included) = sleeper_with_child(runtime, captures);
         // The pool waits on a worker of another runtime.
         let other = Runtime::builder().workers(1).build().unwrap();
         let (began, asked, stands) = (Flag::new(), Flag::new(), Arc::new(Event::new()));
