@@ -1,6 +1,8 @@
 # A nats-server with JetStream on loopback. Sourced, after lib.bash: `get_nats_server` finds one, or unpacks Debian's below the target directory;
 # `start_nats_server PLACE` starts it with its store in that directory. They set `server`, `pid`, `url` and `token`.
 
+. ci/debian.bash
+
 get_nats_server() {
     # The package is unpacked and not installed: installed it would start a service that listens on all addresses.
     local target
@@ -12,20 +14,6 @@ get_nats_server() {
         server=$target/nats/usr/sbin/nats-server
     fi
     "$server" --version
-}
-
-# unpack_debian DIRECTORY PACKAGE...: nothing is installed.
-unpack_debian() {
-    local directory=$1
-    shift
-    root() { if [[ $(id -u) == 0 ]]; then "$@"; else sudo -n "$@"; fi; }
-    command -v apt-get dpkg-deb >/dev/null || skip "there is no $1, and no apt-get to get it by"
-    mkdir -p "$directory"
-    (
-        cd "$directory"
-        { apt-get download -qq "$@" || { root apt-get update -qq && apt-get download -qq "$@"; }; } || exit 1
-        for package in "$@"; do dpkg-deb -x "$package"_*.deb . || exit 1; done
-    ) >/dev/null 2>&1
 }
 
 start_nats_server() {

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! claims [--bench NAME]... [--only RUNTIME]... [--workers 1,2] [--rounds N] [--quick]
-//!        [--unordered PATH] [--natural PATH] [--onetbb PATH] [--out FILE] [--keep FILE] [--fact NAME=VALUE]... [--draw DIR] [--list]
+//!        [--unordered PATH] [--natural PATH] [--onetbb PATH] [--go PATH] [--out FILE] [--keep FILE] [--fact NAME=VALUE]... [--draw DIR] [--list]
 //! ```
 //!
 //! A round runs every runtime of every row once, each in a process of its own, the next round beginning with the next
 //! runtime. `NAME` is a claim or `claim/row`; lists may be separated by commas. `--quick` makes the loads small and one round the default. It is for
 //! trials: its figures mean nothing. `--unordered` names this binary built with `--cfg forebear_unordered`, the other side of the claim `order`.
 //! `--natural` names it built with the plain release profile: it runs the second driver of forebear, which is left out without the option.
-//! `--onetbb` names `benches/tbb/graph.cpp` built. A row that bounds the spread over processes has thirty rounds, the others seven; `--rounds` sets
+//! `--onetbb` names `benches/tbb/graph.cpp` built, `--go` `benches/go/main.go`. A row that bounds the spread over processes has thirty rounds, the others seven; `--rounds` sets
 //! both. The exit code is 1 if a goal falls short.
 //!
 //! `--keep` writes the raw figures into a file. Figures that the file has already are not measured again, and count. `--fact`
@@ -30,7 +30,8 @@ use forebear_benches::kept::{Kept, Place};
 use forebear_benches::machine::{self, Watch};
 use forebear_benches::measure::{Effort, Sample, sample};
 use forebear_benches::report::{self, Verdict};
-use forebear_benches::{Claim, Load, NATURAL, Row, Runner, claims, page, rivals, work};
+use forebear_benches::rivals::outside;
+use forebear_benches::{Claim, NATURAL, Row, Runner, claims, page, rivals, work};
 
 /// How long one process may take: the slowest, a million suspended coroutines, takes some ten seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -49,6 +50,7 @@ struct Options {
     unordered: Option<PathBuf>,
     natural: Option<PathBuf>,
     onetbb: Option<PathBuf>,
+    go: Option<PathBuf>,
     out: Option<PathBuf>,
     keep: Option<PathBuf>,
     facts: Vec<(String, String)>,
@@ -79,6 +81,7 @@ impl Options {
                 "--unordered" => options.unordered = Some(value()?.into()),
                 "--natural" => options.natural = Some(value()?.into()),
                 "--onetbb" => options.onetbb = Some(value()?.into()),
+                "--go" => options.go = Some(value()?.into()),
                 "--out" => options.out = Some(value()?.into()),
                 "--keep" => options.keep = Some(value()?.into()),
                 "--fact" => {
@@ -124,16 +127,13 @@ impl Options {
 
     /// Which binary runs a runtime; `None` if there is none.
     fn program(&self, name: &str) -> Option<PathBuf> {
-        if name == rivals::UNORDERED {
-            return self.unordered.clone();
+        match name {
+            rivals::UNORDERED => self.unordered.clone(),
+            NATURAL => self.natural.clone(),
+            outside::ONETBB => self.onetbb.clone(),
+            outside::GO => self.go.clone(),
+            _ => rivals::is_built_in(name).then(|| std::env::current_exe().ok()).flatten(),
         }
-        if name == NATURAL {
-            return self.natural.clone();
-        }
-        if name == rivals::ONETBB {
-            return self.onetbb.clone();
-        }
-        rivals::is_built_in(name).then(|| std::env::current_exe().ok()).flatten()
     }
 }
 
@@ -184,20 +184,12 @@ fn read(pipe: Option<impl Read>) -> String {
     text
 }
 
-/// The arguments of `benches/tbb/graph.cpp` for a load.
-fn words_for_onetbb(load: Load, workers: usize, quick: bool) -> Vec<String> {
-    let (load, repeats) = if quick { (load.quick(), 1) } else { (load, 5) };
-    let Load::Graph { shape, micros, .. } = load else { return Vec::new() };
-    let numbers = [micros, workers as u64, work::steps_per_ms(), repeats];
-    shape.words().into_iter().chain(numbers.map(|number| number.to_string())).collect()
-}
-
 /// In the parent: starts a child and reads what it prints, or how it died.
 fn measure(options: &Options, place: &Place, program: &PathBuf) -> Result<Sample, String> {
     let mut command = Command::new(program);
     let Place { claim, row, workers, runner, .. } = place;
-    if runner.name == rivals::ONETBB {
-        command.args(words_for_onetbb(runner.load, *workers, options.quick));
+    if let Some(words) = outside::words(runner.name, runner.load, *workers, options.quick) {
+        command.args(words);
     } else {
         command.args(["--child", claim.name, row.name, runner.name, &workers.to_string()]);
         command.args(options.quick.then_some("--quick"));

@@ -25,7 +25,7 @@ const fn standing(name: &'static str, runners: &'static [Runner]) -> Row {
     Row { name, workers: &[1, 2], runners, goals: &[] }
 }
 
-const SOME: Load = Load::CancelSome { among: 100_000, victims: 1_000 };
+pub(super) const SOME: Load = Load::CancelSome { among: 100_000, victims: 1_000 };
 
 /// All suspended, none started, half of each, all in the same place, and one after the other.
 pub const CLAIM: Claim = Claim {

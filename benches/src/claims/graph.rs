@@ -7,7 +7,8 @@
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};
 use crate::load::{Edges, Load};
-use crate::rivals::{BY_WAIT, ONETBB};
+use crate::rivals::BY_WAIT;
+use crate::rivals::outside::ONETBB;
 use crate::work::graph::{IDEAL, Shape};
 
 const fn load(shape: Shape, micros: u64) -> Load {

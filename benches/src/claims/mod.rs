@@ -2,6 +2,7 @@
 
 use crate::claim::Claim;
 
+pub mod across;
 pub mod append;
 pub mod callbacks;
 pub mod cancel;
@@ -43,6 +44,7 @@ pub const ALL: &[&Claim] = &[
     &skynet::CLAIM,
     &coarse::CLAIM,
     &pingpong::CLAIM,
+    &across::CLAIM,
     &mutex::CLAIM,
     &mutex_yield::CLAIM,
     &fairness::CLAIM,

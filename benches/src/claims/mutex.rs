@@ -6,6 +6,7 @@
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::Load;
+use crate::rivals::outside::GO;
 
 const ALONE: Load = Load::Lock { n: 320_000 };
 const SHORT: Load = Load::LockContended { tasks: 64, each: 5_000 };
@@ -24,6 +25,7 @@ pub const CLAIM: Claim = Claim {
                 runner("parking_lot", ALONE),
                 runner("threads", ALONE),
                 runner("may", ALONE),
+                runner(GO, ALONE),
                 runner("smol", ALONE),
                 runner("tokio", ALONE),
             ],
@@ -37,6 +39,7 @@ pub const CLAIM: Claim = Claim {
                 runner("parking_lot", SHORT),
                 runner("threads", SHORT),
                 runner("may", SHORT),
+                runner(GO, SHORT),
                 runner("smol", SHORT),
                 runner("tokio", SHORT),
             ],

@@ -5,8 +5,9 @@
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::Load;
+use crate::rivals::outside::GO;
 
-const HELD: Load = Load::LockYield { tasks: 64, each: 200 };
+pub(super) const HELD: Load = Load::LockYield { tasks: 64, each: 200 };
 const FEWER: Load = Load::LockYield { tasks: 64, each: 20 };
 const TWO: Load = Load::LockYield { tasks: 2, each: 5_000 };
 const TWO_THREADS: Load = Load::LockYield { tasks: 2, each: 500 };
@@ -23,6 +24,7 @@ pub const CLAIM: Claim = Claim {
             runners: &[
                 runner("forebear", HELD),
                 runner("may", HELD),
+                runner(GO, HELD),
                 runner("smol", HELD),
                 runner("tokio", HELD),
                 runner("threads", FEWER),
@@ -35,6 +37,7 @@ pub const CLAIM: Claim = Claim {
             runners: &[
                 runner("forebear", TWO),
                 runner("may", TWO),
+                runner(GO, TWO),
                 runner("smol", TWO),
                 runner("tokio", TWO),
                 runner("threads", TWO_THREADS),

@@ -5,6 +5,7 @@
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::{How, Load};
+use crate::rivals::outside::GO;
 
 const SCOPES: Load = Load::Skynet { leaves: 1_000_000, how: How::Scope };
 const TREE: Load = Load::Skynet { leaves: 1_000_000, how: How::Value };
@@ -31,6 +32,7 @@ pub const CLAIM: Claim = Claim {
                 runner("forte", TREE),
                 runner("smol", TREE),
                 runner("tokio", TREE),
+                runner(GO, TREE),
                 runner("may", Load::Skynet { leaves: 10_000, how: How::Value }),
                 runner("single", TREE),
             ],

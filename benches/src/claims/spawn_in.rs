@@ -5,8 +5,9 @@
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::{How, Load};
+use crate::rivals::outside::GO;
 
-const fn million(how: How) -> Load {
+pub(super) const fn million(how: How) -> Load {
     Load::SpawnIn { n: 1_000_000, how }
 }
 
@@ -26,6 +27,7 @@ pub const CLAIM: Claim = Claim {
                 runner("rayon", million(How::Scope)),
                 runner("smol", million(How::Value)),
                 runner("tokio", million(How::Value)),
+                runner(GO, million(How::Value)),
                 runner("may", Load::SpawnIn { n: 20_000, how: How::Value }),
             ],
             goals: &[Goal::times(0.4, "rayon")],

@@ -5,7 +5,7 @@
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::{How, Load};
 
-const fn million(how: How) -> Load {
+pub(super) const fn million(how: How) -> Load {
     Load::SpawnOut { n: 1_000_000, how }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::claim::{Claim, Goal, Row, runner};
 use crate::load::Load;
+use crate::rivals::outside::GO;
 
 const fn turns(calls: u8) -> Load {
     Load::Switch { tasks: 8, yields: 25_000, calls }
@@ -22,6 +23,7 @@ pub const CLAIM: Claim = Claim {
             runners: &[
                 runner("forebear", turns(0)),
                 runner("may", turns(0)),
+                runner(GO, turns(0)),
                 runner("smol", turns(0)),
                 runner("tokio", turns(0)),
             ],
@@ -30,13 +32,13 @@ pub const CLAIM: Claim = Claim {
         Row {
             name: "behind a call",
             workers: &[1],
-            runners: &[runner("forebear", turns(1)), runner("may", turns(1))],
+            runners: &[runner("forebear", turns(1)), runner("may", turns(1)), runner(GO, turns(1))],
             goals: &[Goal::times(0.7, "may")],
         },
         Row {
             name: "behind three calls",
             workers: &[1],
-            runners: &[runner("forebear", turns(3)), runner("may", turns(3))],
+            runners: &[runner("forebear", turns(3)), runner("may", turns(3)), runner(GO, turns(3))],
             goals: &[],
         },
     ],

@@ -2,13 +2,15 @@
 //!
 //! *One at a time* and *all standing* are the timer alone, without a wait around it, an hour off. forebear: what every wait with a
 //! time-out does before it parks and after it continues, on a context that does not park. tokio: a `Sleep`, and smol: a `Timer`,
-//! polled once and dropped. *Met in time* is a wait as users write it. A token goes back and forth over two channels, and each
-//! side receives with a time-out (forebear: `recv_timeout`; tokio: `timeout(HOUR, recv())`; smol: `recv()` or a `Timer`).
+//! polled once and dropped. Go: `time.AfterFunc` and `Stop`. *Met in time* is a wait as users write it. A token goes back and forth over two channels, and each
+//! side receives with a time-out (forebear: `recv_timeout`; tokio: `timeout(HOUR, recv())`; smol: `recv()` or a `Timer`; Go: a `select`
+//! with the channel of a `time.Timer` that it stops).
 //!
 //! Each of the rivals reads the clock once a timer, which takes 20 ns; forebear mostly estimates the time.
 
 use crate::claim::{Claim, Goal, Row, Runner, runner};
 use crate::load::Load;
+use crate::rivals::outside::GO;
 
 const fn timers(tasks: u64, standing: bool) -> Load {
     Load::Timer { tasks, each: 1_000_000 / tasks, standing }
@@ -16,8 +18,8 @@ const fn timers(tasks: u64, standing: bool) -> Load {
 
 const MET: Load = Load::Timeouts { n: 100_000 };
 
-const fn runners(load: Load) -> [Runner; 3] {
-    [runner("forebear", load), runner("tokio", load), runner("smol", load)]
+const fn runners(load: Load) -> [Runner; 4] {
+    [runner("forebear", load), runner("tokio", load), runner("smol", load), runner(GO, load)]
 }
 
 const GOALS: &[Goal] = &[Goal::times(0.25, "tokio")];

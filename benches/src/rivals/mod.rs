@@ -21,6 +21,7 @@ pub mod forte;
 pub mod may;
 #[cfg(feature = "forebear")]
 pub mod natural;
+pub mod outside;
 #[cfg(feature = "rivals")]
 pub mod parking_lot;
 #[cfg(feature = "forebear")]
@@ -38,9 +39,6 @@ pub mod unordered;
 
 /// The name under which forebear built with `--cfg forebear_unordered` appears in a row.
 pub const UNORDERED: &str = "forebear-unordered";
-
-/// The name of oneTBB's flow graph, a program of its own: `benches/tbb/graph.cpp`.
-pub const ONETBB: &str = "onetbb";
 
 /// The name under which tokio with `FuturesUnordered` appears in a row.
 pub const UNORDERED_FUTURES: &str = "tokio-unordered";

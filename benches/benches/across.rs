@@ -1,0 +1,7 @@
+//! What crosses two workers.
+
+mod harness;
+
+fn main() {
+    harness::run(&forebear_benches::claims::across::CLAIM);
+}
