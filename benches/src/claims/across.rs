@@ -2,7 +2,7 @@
 //!
 //! The loads are those of the claims that the rows are called after. *Placed freely* is the token of `pingpong` between two tasks that
 //! the runtime places as it likes: on one worker or on two. Go's goroutines are locked to a thread each only where the row says awake or
-//! asleep. Goroutines cannot be cancelled: each of them looks at a context of its own.
+//! asleep. *line* is two threads that pass a number through one memory line, without any runtime. Goroutines cannot be cancelled: each of them looks at a context of its own.
 
 use super::{cancel, mpsc, mutex_yield, pingpong, spawn_in, spawn_out};
 use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};
@@ -11,6 +11,11 @@ use crate::rivals::outside::GO;
 
 const fn runners(load: Load) -> [Runner; 3] {
     [runner("forebear", load), runner("tokio", load), runner(GO, load)]
+}
+
+/// With the bound: whatever crosses takes as long as a memory line, and the line has states of its own.
+const fn bounded(load: Load) -> [Runner; 4] {
+    [runner("forebear", load), runner("tokio", load), runner(GO, load), runner("line", load)]
 }
 
 /// No process worse than three times the median, and the median ahead of both rivals.
@@ -28,8 +33,8 @@ pub const CLAIM: Claim = Claim {
     unit: ("ns", 1.0),
     rows: &[
         row("pingpong placed freely", &runners(pingpong::ONE)),
-        row("pingpong awake", &runners(pingpong::AWAKE)),
-        row("pingpong asleep", &runners(pingpong::ASLEEP)),
+        row("pingpong awake", &bounded(pingpong::AWAKE)),
+        row("pingpong asleep", &bounded(pingpong::ASLEEP)),
         row("mpsc", &runners(mpsc::items(4))),
         row("mutex_yield", &runners(mutex_yield::HELD)),
         row("cancel of one", &runners(cancel::SOME)),

@@ -17,6 +17,7 @@ pub mod flume;
 pub mod forebear;
 #[cfg(feature = "forte")]
 pub mod forte;
+pub mod line;
 #[cfg(feature = "rivals")]
 pub mod may;
 #[cfg(feature = "forebear")]
@@ -56,7 +57,7 @@ pub fn is_built_in(name: &str) -> bool {
         NATURAL => cfg!(all(feature = "forebear", not(forebear_unordered))),
         UNORDERED => cfg!(all(feature = "forebear", forebear_unordered)),
         "pool-fifo" | "pool-lifo" => cfg!(feature = "forebear"),
-        "single" | "threads" => true,
+        "single" | "threads" | "line" => true,
         _ => {
             cfg!(feature = "rivals")
                 && matches!(
@@ -81,6 +82,7 @@ pub fn is_built_in(name: &str) -> bool {
 pub fn start(name: &str, workers: usize) -> Option<Box<dyn Rival>> {
     Some(match name {
         "single" => Box::new(single::Single),
+        "line" => Box::new(line::Line),
         "threads" => Box::new(threads::Threads::start(workers)),
         #[cfg(feature = "rivals")]
         "rayon" => Box::new(rayon::Rayon::start(workers)),
