@@ -6,6 +6,7 @@
 //! Invariant 1: `cpu_set_t` is a plain array of bits, valid for every bit pattern, all zero included; a core below
 //! `CPU_SETSIZE` is a bit inside it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
@@ -78,6 +79,15 @@ impl fmt::Display for Warning {
 }
 
 impl Affinity {
+    /// How many cores the workers of an engine may run on together, if this process may use so many.
+    pub(crate) fn cores_of(&self, process: usize) -> usize {
+        match self {
+            Affinity::Free | Affinity::OneEach => process,
+            Affinity::Cores(list) if list.is_empty() => process,
+            Affinity::Cores(list) => list.iter().collect::<BTreeSet<_>>().len().min(process),
+        }
+    }
+
     /// Pins the calling thread, which is the worker of this number, as asked.
     pub(crate) fn apply(&self, worker: usize) -> Result<(), Warning> {
         let refused = |core| move |error| Warning::NotPinned { worker, core, error };

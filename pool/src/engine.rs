@@ -78,6 +78,8 @@ struct Common {
     stages: Mutex<Vec<Stage>>,
     stage_moved: Condvar,
     warned: AtomicBool,
+    /// How many cores the workers may run on together; none before the first of them has counted.
+    cores: Mutex<Option<usize>>,
 }
 
 /// What the threads wait for before they begin.
@@ -278,6 +280,7 @@ impl Common {
             stages: Mutex::new(vec![Stage::Present; workers]),
             stage_moved: Condvar::new(),
             warned: AtomicBool::new(false),
+            cores: Mutex::new(None),
         }
     }
 
@@ -297,13 +300,21 @@ impl Common {
 
     /// The life of one worker, on its thread.
     fn live<S: Supply>(&self, index: usize, supply: Arc<S>, main: &dyn Fn(&Worker<S>)) {
+        // By the first worker, before it is bound to a core. The thread that makes an engine does not count them: to read the limits of
+        // the control group takes longer than to start a thread.
+        let search = self.options.search_on(|| {
+            *lock(&self.cores).get_or_insert_with(|| {
+                let process = std::thread::available_parallelism().map_or(1, usize::from);
+                self.options.affinity.cores_of(process)
+            })
+        });
         if let Err(warning) = self.options.affinity.apply(index)
             && !self.warned.swap(true, AcqRel)
         {
             contain(|| (self.options.on_warning)(&warning));
         }
         self.call_hook(&self.options.on_start, index);
-        let worker = Worker::new(supply, Arc::clone(&self.states), index, self.options.search_here());
+        let worker = Worker::new(supply, Arc::clone(&self.states), index, search);
         let mut guard = AbortOnUnwind { options: &self.options, index, armed: true };
         // What it finds at its first look it runs at once.
         worker.set_state(WorkerState::Running);

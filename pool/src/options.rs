@@ -120,13 +120,13 @@ impl Options {
         format!("{}{worker}", self.prefix)
     }
 
-    /// How long a worker of this engine is to search here and now. Time does not pass in a model: one look there.
-    pub(crate) fn search_here(&self) -> Option<Duration> {
+    /// How long a worker of this engine is to search, `cores` being how many its workers may run on. Time does not pass in a model: one
+    /// look there.
+    pub(crate) fn search_on(&self, cores: impl FnOnce() -> usize) -> Option<Duration> {
         if cfg!(any(loom, shuttle)) {
             return self.search.map(|_| Duration::ZERO);
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        self.search.filter(|_| self.workers <= cores)
+        self.search.filter(|_| self.workers <= cores())
     }
 }
 

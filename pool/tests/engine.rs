@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Gate, Notes, until};
-use forebear_pool::{Engine, Options, Signals, StartError, Supply, Worker, WorkerState};
+use forebear_pool::{Affinity, Engine, Options, Signals, StartError, Supply, Worker, WorkerState};
 
 /// One mailbox per worker, and a few switches.
 struct Mail {
@@ -174,4 +174,31 @@ fn dropping_an_engine_stops_it() {
     let options = Options::new(2).on_stop(move |worker| tell.add(worker));
     drop(Engine::start(options, Arc::new(Mail::new(2)), read_mail).unwrap());
     stopped.wait_for(2);
+}
+
+/// How long the workers of such an engine search, in the order of their numbers.
+fn searches(options: Options) -> Vec<Option<Duration>> {
+    let workers = options.workers();
+    let (mail, seen) = (Arc::new(Mail::new(workers)), Arc::new(Mutex::new(vec![None; workers])));
+    let shown = Arc::clone(&seen);
+    let engine = Engine::start(options, mail, move |worker: &Worker<Mail>| {
+        shown.lock().unwrap()[worker.index()] = Some(worker.search_time());
+        read_mail(worker);
+    });
+    engine.unwrap().stop_and_join();
+    let seen = seen.lock().unwrap();
+    seen.iter().map(|it| it.unwrap()).collect()
+}
+
+#[test]
+fn workers_bound_to_a_core_each_search_as_free_ones_do_and_those_on_one_core_do_not() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let options = || Options::new(cores).on_warning(|_| ());
+    let free = searches(options());
+    assert!(free.iter().all(Option::is_some));
+    assert_eq!(searches(options().affinity(Affinity::OneEach)), free);
+    let crowd = Options::new(cores + 1);
+    assert!(searches(crowd).iter().all(Option::is_none));
+    let on_one = Options::new(2).affinity(Affinity::Cores(vec![0, 0])).on_warning(|_| ());
+    assert!(searches(on_one).iter().all(Option::is_none));
 }

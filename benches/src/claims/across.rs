@@ -29,7 +29,7 @@ const fn row(name: &'static str, runners: &'static [Runner]) -> Row {
 /// A row for each claim that once had two states.
 pub const CLAIM: Claim = Claim {
     name: "across",
-    op: "operation",
+    op: "step",
     unit: ("ns", 1.0),
     rows: &[
         row("pingpong placed freely", &runners(pingpong::ONE)),

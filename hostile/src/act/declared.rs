@@ -141,10 +141,28 @@ pub(super) fn call_blocking(world: &Arc<World>, node: &Node) -> Result<(), Error
         drop((inner, captured));
         // This thread outlives the program.
         clear_thread_bombs();
-        returned
+        Returned { _value: returned, _bombs: ClearThreadBombs(std::thread::current().id()) }
     };
     let answer = within(world, || try_timeout(micros(2_000), || Ok(blocking(f)?)));
     answer.map_or(Ok(()), |answer| settle(node, answer).map(drop))
+}
+
+/// What a blocking call returns.
+struct Returned {
+    _value: Value,
+    /// Last: the destructor of the value runs a body.
+    _bombs: ClearThreadBombs,
+}
+
+/// Clears what a body has left in the locals of this thread, which outlives the program. Elsewhere it does nothing.
+struct ClearThreadBombs(std::thread::ThreadId);
+
+impl Drop for ClearThreadBombs {
+    fn drop(&mut self) {
+        if std::thread::current().id() == self.0 {
+            clear_thread_bombs();
+        }
+    }
 }
 
 /// A future that ends with the world. A cycle through a future is not found.

@@ -104,7 +104,7 @@ pub(crate) struct Shared {
 pub(crate) struct Settings {
     pub name: String,
     pub workers: usize,
-    pub cores: usize,
+    pub at_a_time: usize,
     pub default_class: Class,
     pub default_need: u16,
     pub max_stacks: usize,
@@ -159,7 +159,7 @@ impl Shared {
             watchers: Watchers::default(),
             unwind_waits: UnwindWaits::default(),
             totals: Totals::default(),
-            at_a_time: settings.workers.min(settings.cores),
+            at_a_time: settings.at_a_time,
             default_class: settings.default_class,
             default_need: settings.default_need,
             foreign_direct: settings.foreign_direct,

@@ -32,7 +32,7 @@ use crate::record::side::Side;
 use crate::stack::ready::Ready;
 use crate::state::alarms::Standing;
 use crate::state::attention::{Attention, DRIVEN, MARKS, MESSAGE, OLDER, RAIDED, SHUT};
-use crate::state::estimated_clock::EstimatedClock;
+use crate::state::estimated_clock::{self, EstimatedClock};
 use crate::state::word::Cancel;
 
 /// After so many scheduling points a busy worker reads the clock.
@@ -128,7 +128,7 @@ impl WorkerRecord {
             swept: Cell::new(false),
             clock_countdown: ClockCountdown::default(),
             limit_alarm: Standing::default(),
-            estimated_clock: EstimatedClock::new(shared.deadlines.estimates()),
+            estimated_clock: EstimatedClock::new(shared.deadlines.estimates(), estimated_clock::may_be_used),
             post: Post::new(attention, shared.groups.shared_queue(index)),
         }
     }

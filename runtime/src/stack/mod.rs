@@ -15,6 +15,8 @@
 
 pub(crate) mod coroutine;
 pub(crate) mod lent;
+#[cfg(all(target_os = "linux", not(shuttle)))]
+mod main_thread;
 pub(crate) mod overflow;
 pub(crate) mod prefetch;
 pub(crate) mod ready;
@@ -58,6 +60,10 @@ pub(crate) fn thread_limit() -> usize {
     return 0;
     #[cfg(all(not(shuttle), any(target_os = "linux", target_os = "android")))]
     {
+        #[cfg(target_os = "linux")]
+        if let Some(limit) = main_thread::limit() {
+            return limit;
+        }
         // SAFETY: the attributes are initialised by the call that fills them and destroyed after; the pointers are to
         // locals.
         unsafe {

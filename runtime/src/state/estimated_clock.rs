@@ -30,8 +30,8 @@
 //! # Where it is used
 //!
 //! For runtimes on the system's clock, on x86-64 under Linux, if the kernel's own clock uses the counter. The kernel
-//! uses it only if it runs evenly, and the same on all processors. Elsewhere the clock is read each time. The cells are
-//! a worker's (V1).
+//! uses it only if it runs evenly, and the same on all processors. A worker asks the kernel which clock it uses before its first
+//! estimate. Elsewhere the clock is read each time. The cells are a worker's (V1).
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -60,7 +60,9 @@ const RATES: std::ops::RangeInclusive<u64> = 1 << 27..=1 << 35;
 /// See the module head.
 #[derive(Debug)]
 pub(crate) struct EstimatedClock {
-    is_on: bool,
+    is_on: Cell<bool>,
+    /// Whether the counter may be used. `None`: that was asked.
+    may_be_used: Cell<Option<fn() -> bool>>,
     /// The last mark.
     ticks: Cell<u64>,
     time: Cell<Option<Instant>>,
@@ -70,10 +72,11 @@ pub(crate) struct EstimatedClock {
 }
 
 impl EstimatedClock {
-    /// One that has not been asked yet; if it is not on, it has the clock read each time.
-    pub(crate) fn new(is_on: bool) -> EstimatedClock {
+    /// One that has not been asked yet; if it is not on, it has the clock read each time. It calls `may_be_used` before its first estimate.
+    pub(crate) fn new(is_on: bool, may_be_used: fn() -> bool) -> EstimatedClock {
         EstimatedClock {
-            is_on,
+            is_on: Cell::new(is_on),
+            may_be_used: Cell::new(Some(may_be_used)),
             ticks: Cell::new(0),
             time: Cell::new(None),
             serves: Cell::new(0),
@@ -84,7 +87,7 @@ impl EstimatedClock {
     /// The time, by the counter that `ticks` reads and the clock that `read` does.
     #[inline]
     pub(crate) fn now(&self, ticks: impl Fn() -> u64, read: impl FnOnce() -> Instant) -> Instant {
-        if !self.is_on {
+        if !self.is_on.get() {
             return read();
         }
         let now = ticks();
@@ -117,12 +120,22 @@ impl EstimatedClock {
             .and_then(|before| u64::try_from(time.saturating_duration_since(before).as_nanos()).ok())
             .and_then(|passed| passed.checked_mul(1 << RATE))
             .map(|passed| passed / since)
-            .filter(|rate| RATES.contains(rate));
+            .filter(|rate| RATES.contains(rate))
+            .filter(|_| self.is_allowed());
         self.ticks.set(ticks);
         self.time.set(Some(time));
         self.rate.set(rate.unwrap_or_default());
         self.serves.set(if rate.is_some() { SPAN } else { 0 });
         time
+    }
+
+    /// Whether it may estimate. It asks once, when it knows a rate: the answer takes longer than all else that a runtime does before its first
+    /// request.
+    fn is_allowed(&self) -> bool {
+        if let Some(may_be_used) = self.may_be_used.take() {
+            self.is_on.set(may_be_used());
+        }
+        self.is_on.get()
     }
 }
 
@@ -202,7 +215,7 @@ mod tests {
     #[test]
     fn it_is_never_before_now_and_little_after_it_however_the_clock_is_bent() {
         for (first, then) in [(0, 0), (500, -500), (-500, 500), (500, 500)] {
-            let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(true));
+            let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(true, || true));
             machine.bend.set(first);
             machine.settles_rate(&estimated_clock);
             let mut estimated = 0;
@@ -224,7 +237,7 @@ mod tests {
 
     #[test]
     fn who_asks_seldom_has_the_clock_read() {
-        let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(true));
+        let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(true, || true));
         for _ in 0..100 {
             machine.goes_on((FAR + 1) * SPAN);
             assert_eq!(machine.asks(&estimated_clock), (machine.time.get(), true));
@@ -234,7 +247,7 @@ mod tests {
     #[test]
     fn a_counter_that_jumps_is_not_used() {
         for jump in [u64::MAX / 2, 1_u64.wrapping_neg() - SPAN, 5 * SPAN] {
-            let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(true));
+            let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(true, || true));
             machine.settles_rate(&estimated_clock);
             machine.ticks.set(machine.ticks.get().wrapping_add(jump));
             assert!(machine.asks(&estimated_clock).1, "{jump}");
@@ -243,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_torn_mark_is_not_used() {
-        let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(true));
+        let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(true, || true));
         machine.tear.set(TORN + 1);
         for _ in 0..100 {
             machine.goes_on(SPAN / 2);
@@ -259,7 +272,7 @@ mod tests {
             println!("not tried: the clock of this machine does not go by the processor's counter");
             return;
         }
-        let (estimated_clock, estimated) = (EstimatedClock::new(true), Cell::new(1_000_000));
+        let (estimated_clock, estimated) = (EstimatedClock::new(true, || true), Cell::new(1_000_000));
         for _ in 0..1_000_000 {
             let before = Instant::now();
             let estimate = estimated_clock.now(ticks, || {
@@ -274,10 +287,26 @@ mod tests {
 
     #[test]
     fn where_it_is_off_the_clock_is_read() {
-        let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(false));
+        let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(false, || true));
         for _ in 0..100 {
             machine.goes_on(SPAN / 2);
             assert!(machine.asks(&estimated_clock).1);
         }
+    }
+
+    #[test]
+    fn where_the_counter_may_not_be_used_the_clock_is_read_and_that_is_asked_once() {
+        thread_local!(static ASKED: Cell<u32> = const { Cell::new(0) });
+        let refuses = || {
+            ASKED.set(ASKED.get() + 1);
+            false
+        };
+        let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(true, refuses));
+        assert_eq!(ASKED.get(), 0, "it is asked only when there is something to estimate");
+        for _ in 0..100 {
+            machine.goes_on(SPAN / 2);
+            assert!(machine.asks(&estimated_clock).1);
+        }
+        assert_eq!(ASKED.get(), 1);
     }
 }

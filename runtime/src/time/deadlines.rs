@@ -93,7 +93,6 @@ use forebear_context::shim::{Arc, time};
 
 use crate::shared::deadlines::{Deadlines, DeadlinesRecord, FiredEntry, TimerThread};
 use crate::state::alarms::Shards;
-use crate::state::estimated_clock;
 
 mod entries;
 mod firing;
@@ -135,7 +134,7 @@ impl Time {
 impl Deadlines {
     /// Nothing armed, by this time, for the runtime of that name with so many workers, which have `threads` of their own or not.
     pub(crate) fn new(time: Time, runtime: &str, workers: usize, threads: bool) -> Deadlines {
-        let estimates = threads && matches!(time, Time::Estimated) && estimated_clock::may_be_used();
+        let estimates = threads && matches!(time, Time::Estimated);
         let clock = match time {
             Time::Estimated | Time::Read => None,
             Time::User(clock) => Some(clock),

@@ -1,6 +1,7 @@
 //! [`RuntimeBuilder`]: the settings of a runtime, and the start of one.
 
 use std::any::Any;
+use std::cell::LazyCell;
 use std::fmt;
 use std::sync::Weak;
 
@@ -313,11 +314,9 @@ impl RuntimeBuilder {
     ///
     /// [`BuildError`] for numbers that cannot be, or if the system refuses a thread.
     pub fn build(self) -> Result<Runtime, BuildError> {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let workers = match self.workers {
-            Some(workers) => workers,
-            None => cores,
-        };
+        // Counted if need be: that takes longer than to start a thread.
+        let cores = LazyCell::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let workers = self.workers.unwrap_or_else(|| *cores);
         if workers > MAX_WORKERS {
             return Err(BuildError::Workers { asked: workers, max: MAX_WORKERS });
         }
@@ -353,7 +352,8 @@ impl RuntimeBuilder {
         let shared = Shared::new(Settings {
             name: self.name.clone(),
             workers,
-            cores,
+            // Two or fewer need no look at the cores.
+            at_a_time: if workers > 2 { workers.min(*cores) } else { workers },
             default_class,
             default_need: need.div_ceil(4 << 10) as u16,
             max_stacks: self.max_stacks,
