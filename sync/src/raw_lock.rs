@@ -58,7 +58,7 @@
 //! empty, and the lock returns to the fast path. If all newcomers entered the queue at once, each release would wake another (decision 0116).
 //!
 //! A newcomer polls a few times before it waits, but only while the queue is empty: a queue means that the lock is held for long. Nor does it poll for a
-//! holder of its own thread, which cannot continue meanwhile. A waiter that was
+//! holder of its own thread, which cannot continue meanwhile. The raw form has the number of the thread that took it beside its word. A waiter that was
 //! woken and finds the lock held on another thread polls before it loses; longer if nothing else is ready on its thread. Meanwhile it is on
 //! its way, so the holder's releases wake no other. Polls become rarer, since each takes the cache line of the word from the holder (decision 0110). A
 //! waiter whose thread has nothing else to do gives up its time slice between later polls, to the holder or to a woken waiter (decision 0107).
@@ -105,7 +105,7 @@ use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
-use forebear_context::context::{Context, Label, Lock, Reason, current};
+use forebear_context::context::{Context, Label, Lock, Reason, ThreadNumber, current};
 use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use forebear_context::shim::mutant;
@@ -381,12 +381,18 @@ impl RawLock {
         }
     }
 
-    /// Takes the raw form, whose word names no holder, if it is free.
+    /// Takes the raw form, whose word names no holder, if it is free. `taken_on` is as in [`waiting_unnamed`](Self::waiting_unnamed).
     #[inline]
-    pub(crate) fn try_lock_unnamed(&self) -> bool {
+    pub(crate) fn try_lock_unnamed(&self, taken_on: &ThreadNumber) -> bool {
         let nobody = ptr::null_mut();
-        self.word.compare_exchange(nobody, with_bits(nobody, LOCKED), ACQUIRE, Ordering::Relaxed).is_ok()
-            || self.barge(nobody)
+        let taken =
+            self.word.compare_exchange(nobody, with_bits(nobody, LOCKED), ACQUIRE, Ordering::Relaxed).is_ok()
+                || self.barge(nobody);
+        if taken {
+            // SAFETY: the calling context.
+            taken_on.set(unsafe { me().as_ref() }.map_or(0, |me| me.place().get()));
+        }
+        taken
     }
 
     /// Releases the lock.

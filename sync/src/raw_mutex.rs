@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use forebear_context::context::{Label, Lock, Reason};
+use forebear_context::context::{Label, Lock, Reason, ThreadNumber};
 use forebear_context::error::{Cancelled, TimeoutError};
 
 use crate::here::with_context;
@@ -39,6 +39,8 @@ static RAW_MUTEX: Lock = called("RawMutex");
 #[derive(Default)]
 pub struct RawMutex {
     raw: RawLock,
+    /// The number of the thread that took the lock last: a hint. Another may have released it since, and taken it.
+    taken_on: ThreadNumber,
 }
 
 /// Why a lock was not released.
@@ -70,13 +72,13 @@ impl RawMutex {
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> RawMutex {
-        RawMutex { raw: RawLock::new(Label::NONE) }
+        RawMutex { raw: RawLock::new(Label::NONE), taken_on: ThreadNumber::none() }
     }
 
     /// A lock that is free.
     #[cfg(loom)]
     pub fn new() -> RawMutex {
-        RawMutex { raw: RawLock::new(Label::NONE) }
+        RawMutex { raw: RawLock::new(Label::NONE), taken_on: ThreadNumber::none() }
     }
 
     /// The same, with a name, which dumps and `Debug` show.
@@ -90,7 +92,7 @@ impl RawMutex {
     #[cfg(not(loom))]
     #[must_use]
     pub const fn named(name: &'static str) -> RawMutex {
-        RawMutex { raw: RawLock::new(Label::new(name)) }
+        RawMutex { raw: RawLock::new(Label::new(name)), taken_on: ThreadNumber::none() }
     }
 
     /// The name that was given to it.
@@ -108,10 +110,12 @@ impl RawMutex {
     #[inline(always)]
     #[track_caller]
     pub fn lock(&self) {
-        if !self.raw.try_lock_unnamed() {
+        if !self.raw.try_lock_unnamed(&self.taken_on) {
             let caller = Location::caller();
             let terms = LockTerms { reason: Reason::Lock, deadline: None, caller, of: &RAW_MUTEX };
-            if let Err(refused) = with_context!(|context| self.raw.waiting_unnamed(context, terms).wait()) {
+            let waited =
+                with_context!(|context| self.raw.waiting_unnamed(context, &self.taken_on, terms).wait());
+            if let Err(refused) = waited {
                 refuse(refused);
             }
         }
@@ -142,7 +146,7 @@ impl RawMutex {
     pub fn lock_or_cancelled(&self) -> Result<(), Cancelled> {
         let caller = Location::caller();
         let terms = LockTerms { reason: Reason::LockOrCancelled, deadline: None, caller, of: &RAW_MUTEX };
-        match with_context!(|context| self.raw.waiting_unnamed(context, terms).wait()) {
+        match with_context!(|context| self.raw.waiting_unnamed(context, &self.taken_on, terms).wait()) {
             Ok(()) => Ok(()),
             Err(Refused::Cancelled) => Err(Cancelled::new()),
             Err(refused) => refuse(refused),
@@ -178,7 +182,7 @@ impl RawMutex {
             let is_zero = timeout.is_zero();
             let deadline = if is_zero { None } else { context.deadline(timeout) };
             let terms = LockTerms { reason: Reason::LockOrCancelled, deadline, caller, of: &RAW_MUTEX };
-            let mut waiting = self.raw.waiting_unnamed(context, terms);
+            let mut waiting = self.raw.waiting_unnamed(context, &self.taken_on, terms);
             if is_zero { waiting.try_once() } else { waiting.wait() }
         });
         match waited {
@@ -203,7 +207,7 @@ impl RawMutex {
     /// ```
     #[inline]
     pub fn try_lock(&self) -> bool {
-        self.raw.try_lock_unnamed()
+        self.raw.try_lock_unnamed(&self.taken_on)
     }
 
     /// Releases the lock, from any request or thread. Never waits.

@@ -52,6 +52,10 @@ fn a_thread_that_no_runtime_knows_is_told_that_it_waits_for_itself() {
             assert!(told.contains("a Mutex \"mine\""), "{told}");
             let told = told_when_it_locks_twice(|| mutex.try_lock().unwrap_or_else(|| mutex.lock()));
             assert!(told.contains("a Mutex \"mine\""), "{told}");
+            let told = told_when_it_locks_twice(|| {
+                mutex.lock_timeout(std::time::Duration::ZERO).unwrap_or_else(|_| mutex.lock())
+            });
+            assert!(told.contains("a Mutex \"mine\""), "{told}");
             let told = told_when_it_locks_twice(|| rw_lock.write());
             assert!(told.contains("a RwLock \"plan\""), "{told}");
         }

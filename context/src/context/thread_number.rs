@@ -7,6 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed}; // not modelled: it ord
 pub struct ThreadNumber(AtomicUsize);
 
 impl ThreadNumber {
+    /// The number of no thread, 0.
+    #[must_use]
+    pub const fn none() -> ThreadNumber {
+        ThreadNumber(AtomicUsize::new(0))
+    }
+
     /// What it is now.
     #[inline(always)]
     pub fn get(&self) -> usize {

@@ -15,6 +15,7 @@ use super::turns::TURN;
 use super::waiting::{LOSSES, LockStep, PATIENCE, Waiting};
 use super::*;
 
+mod contended;
 mod fairness;
 mod same_worker;
 mod turns;

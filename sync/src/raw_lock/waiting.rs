@@ -32,7 +32,7 @@ use std::ptr::{self, NonNull};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebear_context::context::{Cause, Context, OwnerWait, Ticket, current};
+use forebear_context::context::{Cause, Context, OwnerWait, ThreadNumber, Ticket, current};
 use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::hint;
@@ -96,7 +96,8 @@ pub(crate) struct Waiting<'a> {
     /// What the word contains when this waiter has the lock: its context. It is nothing for the raw form, and for a
     /// thread that no runtime knows, whose context ends with this call.
     holder: *mut Context,
-    is_raw: bool,
+    /// Of the raw form: the number of the thread that took it last, a hint.
+    taken_on: Option<&'a ThreadNumber>,
     pub(super) terms: LockTerms,
     place: MaybeUninit<Place<LockWaiter>>,
     wait: MaybeUninit<OwnerWait>,
@@ -112,7 +113,7 @@ impl RawLock {
             lock: self,
             context,
             holder: if is_unknown { ptr::null_mut() } else { ptr::from_ref(context).cast_mut() },
-            is_raw: false,
+            taken_on: None,
             terms,
             place: MaybeUninit::uninit(),
             wait: MaybeUninit::uninit(),
@@ -121,9 +122,14 @@ impl RawLock {
         }
     }
 
-    /// The same for the raw form.
-    pub(crate) fn waiting_unnamed<'a>(&'a self, context: &'a Context, terms: LockTerms) -> Waiting<'a> {
-        Waiting { holder: ptr::null_mut(), is_raw: true, ..self.waiting(context, terms) }
+    /// The same for the raw form. `taken_on` lies beside the lock, and says on which thread it was taken last: the word names no holder.
+    pub(crate) fn waiting_unnamed<'a>(
+        &'a self,
+        context: &'a Context,
+        taken_on: &'a ThreadNumber,
+        terms: LockTerms,
+    ) -> Waiting<'a> {
+        Waiting { holder: ptr::null_mut(), taken_on: Some(taken_on), ..self.waiting(context, terms) }
     }
 }
 
@@ -154,7 +160,12 @@ impl Waiting<'_> {
         if self.terms.reason.is_cancellable() && self.context.is_cancelled() {
             return Err(Refused::Cancelled);
         }
-        if self.lock.barge(self.holder) { Ok(()) } else { Err(Refused::TimedOut) }
+        if self.lock.barge(self.holder) {
+            self.note_taken();
+            Ok(())
+        } else {
+            Err(Refused::TimedOut)
+        }
     }
 
     /// One that comes takes the lock, or stands in the queue.
@@ -279,8 +290,10 @@ impl Waiting<'_> {
     }
 
     fn note_taken(&self) {
-        if self.holder.is_null() && !self.is_raw {
-            unknown::took(self.lock.addr());
+        match self.taken_on {
+            Some(taken_on) => taken_on.set(self.context.place().get()),
+            None if self.holder.is_null() => unknown::took(self.lock.addr()),
+            None => {}
         }
     }
 
@@ -291,7 +304,7 @@ impl Waiting<'_> {
         let word = self.lock.word.load(Ordering::Relaxed);
         // On a worker's stack, or in a test that plays one, the thread's list belongs to another
         // context.
-        let may_be = !self.is_raw
+        let may_be = self.taken_on.is_none()
             && self.terms.deadline.is_none()
             && holder(word).is_null()
             && self.context.place().get() == 0
@@ -357,8 +370,13 @@ impl Waiting<'_> {
         }
     }
 
-    /// Whether the holder belongs to this thread: it cannot continue while this thread polls.
+    /// Whether the holder belongs to this thread: it cannot continue while this thread polls. Of the raw form: whether the lock was taken on this
+    /// thread. Another thread may release it all the same, and wakes this waiter then.
     fn is_in_the_way(&self) -> bool {
+        if let Some(taken_on) = self.taken_on {
+            let on = self.context.place().get();
+            return on != 0 && on == taken_on.get();
+        }
         NonNull::new(self.lock.holder().cast_mut()).is_some_and(|holder| {
             // SAFETY: its own table, on its own stack.
             unsafe { (self.context.table().shares_thread)(self.context, holder) }

@@ -47,6 +47,42 @@ fn a_newcomer_does_not_look_for_a_lock_that_its_own_worker_holds() {
     }
 }
 
+/// The word of the raw form names no holder. Both ways to take it say on which worker that was.
+#[test]
+fn a_newcomer_does_not_look_for_a_raw_lock_that_was_taken_on_its_worker() {
+    type Take = fn(&RawLock, &Actor, &ThreadNumber) -> bool;
+    let at_once: Take = |lock, _, taken_on| lock.try_lock_unnamed(taken_on);
+    let waiting: Take = |lock, own, taken_on| {
+        let terms = own.wait_for(lock).terms;
+        matches!(lock.waiting_unnamed(own.context(), taken_on, terms).prepare(), LockStep::Taken)
+    };
+    for (place, looks) in [(7, false), (8, true)] {
+        for take in [at_once, waiting] {
+            let (lock, taken_on) = (RawLock::default(), ThreadNumber::none());
+            let (own, newcomer) = (Actor::new(), Actor::new());
+            own.context().place().set(7);
+            newcomer.context().place().set(place);
+            // SAFETY: taken back below.
+            unsafe { forebear_context::context::set_current(Some(NonNull::from(own.context()))) };
+            assert!(take(&lock, &own, &taken_on));
+            let terms = newcomer.wait_for(&lock).terms;
+            let mut waiting = lock.waiting_unnamed(newcomer.context(), &taken_on, terms);
+            let ticket = waiting.park();
+            assert_eq!(
+                newcomer.asked.get() > 0,
+                looks,
+                "it has looked to the end, and asked whether to go on"
+            );
+            assert!(lock.unlock_unnamed());
+            assert!(waiting.has_it(ticket));
+            assert_eq!(taken_on.get(), place, "the next newcomer judges by this one");
+            assert!(lock.unlock_unnamed());
+            // SAFETY: no context is always valid.
+            unsafe { forebear_context::context::set_current(None) };
+        }
+    }
+}
+
 #[test]
 fn a_newcomer_gives_way_to_one_of_its_worker_that_was_woken() {
     held_on_seven(|lock, own, first, a| {
