@@ -19,6 +19,8 @@ struct Draw {
     held: u32,
     /// In how many that run as a thread exits.
     exits: u32,
+    /// In how many that the destructor of an item of a channel runs.
+    items: u32,
 }
 
 /// Whether the one body of this runs when, and where, something goes that it has made.
@@ -48,7 +50,8 @@ impl Program {
         let runtimes = if let Setting::Workers(each) = &setting { each.len() as u8 } else { 1 };
         let plain_threads = matches!(setting, Setting::Workers(_));
         let forgets = random.one_in(8);
-        let mut draw = Draw { random, next: 0, budget, runtimes, plain_threads, forgets, held: 0, exits: 0 };
+        let mut draw =
+            Draw { random, next: 0, budget, runtimes, plain_threads, forgets, held: 0, exits: 0, items: 0 };
         let threads = if plain_threads { 1 + draw.random.below(3) } else { 1 };
         let threads = (0..threads).map(|_| draw.body(0, 6)).collect();
         let mut hooks = [None, None, None];
@@ -105,9 +108,12 @@ impl Draw {
         let (held, exits) = (u32::from(holds || late), u32::from(op == Op::ThreadBomb || late));
         self.held += held;
         self.exits += exits;
+        let items = u32::from(matches!(op, Op::Send { bomb: true, .. }));
+        self.items += items;
         let bodies = (0..bodies).map(|_| self.body(depth + 1, 4)).collect();
         self.held -= held;
         self.exits -= exits;
+        self.items -= items;
         let on_error = self.random.of(&[OnError::Ignore, OnError::Ignore, OnError::Return, OnError::Unwind]);
         Node { id, op, on_error, bodies }
     }
@@ -374,6 +380,13 @@ impl Draw {
                 Op::Lock { lock, kind, limit: Limit::Micros(100), forget }
             }
             Op::CallOnce | Op::Initialise | Op::Condition { .. } if self.exits > 0 => Op::Yield,
+            // Whoever drops the item may have an end of that channel, which stays open as long.
+            Op::Send { channel, limit: Limit::None, bomb } if self.items > 0 => {
+                Op::Send { channel, limit: Limit::Micros(100), bomb }
+            }
+            Op::Receive { channel, limit: Limit::None } if self.items > 0 => {
+                Op::Receive { channel, limit: Limit::Micros(100) }
+            }
             op => op,
         }
     }

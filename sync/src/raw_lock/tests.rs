@@ -5,11 +5,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use forebear_context::context::{ForeignContext, Table, Ticket};
 use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::AtomicPtr;
+use forebear_context::shim::atomic::Ordering::{AcqRel, Acquire};
 
 use super::turns::TURN;
 use super::waiting::{LOSSES, LockStep, PATIENCE, Waiting};
@@ -42,8 +43,21 @@ thread_local! {
 }
 
 pub(super) fn clock() -> Instant {
-    static BEGIN: OnceLock<Instant> = OnceLock::new();
-    *BEGIN.get_or_init(Instant::now) + TIME.get()
+    begin() + TIME.get()
+}
+
+/// When the first test asked. Published by an atomic: the order of std's `OnceLock` is not seen by a sanitizer.
+fn begin() -> Instant {
+    static BEGIN: AtomicPtr<Instant> = AtomicPtr::new(ptr::null_mut());
+    if BEGIN.load(Acquire).is_null() {
+        let now = Box::into_raw(Box::new(Instant::now()));
+        if BEGIN.compare_exchange(ptr::null_mut(), now, AcqRel, Acquire).is_err() {
+            // SAFETY: it was made above, and not published.
+            drop(unsafe { Box::from_raw(now) });
+        }
+    }
+    // SAFETY: what is published stays.
+    unsafe { *BEGIN.load(Acquire) }
 }
 
 static TABLE: Table = Table { now, shares_thread, urgency, give_way, is_alone, ..ForeignContext::TABLE };
@@ -53,14 +67,13 @@ static LOCK: Lock = called("Mutex");
 ///
 /// As [`Table::now`].
 unsafe fn now(context: &Context) -> Instant {
-    static BEGIN: OnceLock<Instant> = OnceLock::new();
     // SAFETY: this table is given to actors only, which begin with their context.
     let actor = unsafe { &*ptr::from_ref(context).cast::<Actor>() };
     let call = actor.at_look.borrow_mut().take();
     if let Some(call) = call {
         call();
     }
-    *BEGIN.get_or_init(Instant::now) + actor.time.get()
+    begin() + actor.time.get()
 }
 
 /// # Safety
