@@ -454,8 +454,9 @@ fn metrics_count_what_is_published_and_stolen_and_who_sleeps() {
     let before = runtime.metrics();
     runtime.run(|| {
         let taken = Flag::new();
-        // This worker has no time for them, so only the other can raise the flag; a fork shows what there is if that is hungry.
-        while !taken.is_up() {
+        // This worker has no time for them, so only the other can raise the flag; a fork shows what there is if that is hungry. While this worker has
+        // no core, the other may fetch one unpublished.
+        while !taken.is_up() || runtime.metrics().published == before.published {
             let taken = taken.clone();
             drop(spawn(move || taken.raise()));
         }
