@@ -7,7 +7,7 @@ mod executor;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::IntoFuture;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -16,12 +16,14 @@ use std::thread;
 
 use cancelling::Gate;
 use executor::{Unparker, behind, poll, poll_by};
-use forebear::yield_now;
+use forebear::{Request, yield_now};
 use support::order::root;
 use support::{Flag, on_each_of, until};
 
 thread_local! {
     static PANICS_IN: Cell<&'static str> = const { Cell::new("") };
+    /// What the next `clone` of this thread does.
+    static CLONE_DOES: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
 fn panic_if_in(method: &'static str) {
@@ -36,6 +38,9 @@ fn hostile() -> Waker {
     const METHODS: RawWakerVTable = RawWakerVTable::new(
         |_| {
             panic_if_in("clone");
+            if let Some(does) = CLONE_DOES.take() {
+                does();
+            }
             RawWaker::new(std::ptr::null(), &METHODS)
         },
         |_| panic!("a waker's `wake`"),
@@ -89,6 +94,21 @@ fn a_waker_whose_clone_or_destructor_panics_leaves_the_future_whole() {
         gate.open();
         until(|| woken.times() == 1);
         assert!(matches!(poll(&mut future), Poll::Ready(Ok(7))));
+    });
+}
+
+/// The request ends after the poll has found that it must wait, and before the future stands in its list. So no end ever calls the waker.
+#[test]
+fn a_waker_that_is_dropped_without_a_notice_may_panic() {
+    on_each_of(&[1, 2], |runtime| {
+        let (completer, answer) = runtime.enter(|| Request::completer("answer"));
+        let mut future = (&answer).into_future();
+        let waker = hostile();
+        CLONE_DOES.set(Some(Box::new(move || completer.complete(7).unwrap())));
+        PANICS_IN.set("drop");
+        let polled = catch_unwind(AssertUnwindSafe(|| poll_by(&mut future, &waker)));
+        assert_eq!(PANICS_IN.replace(""), "", "the clone was dropped");
+        assert!(matches!(polled, Ok(Poll::Ready(Ok(7)))));
     });
 }
 

@@ -436,3 +436,6 @@ pub(crate) unsafe fn tell_family(header: NonNull<Header>) {
         children::link(h);
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -197,3 +197,6 @@ pub(crate) unsafe fn end_refused(mut entries: Vec<NonNull<Header>>) {
     // SAFETY: by contract.
     stale.into_iter().for_each(|entry| unsafe { arena::release(entry) });
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -240,3 +240,49 @@ impl fmt::Debug for Board {
         f.debug_struct("Board").field("stopped", &self.is_stopped()).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::mpsc; // not modelled: a test
+
+    use forebear_context::error::Failure;
+
+    use super::*;
+
+    /// An error that says, when it is dropped, whether the board's lock is free.
+    #[derive(Debug)]
+    struct Looks(std::sync::Arc<Board>, mpsc::Sender<bool>);
+
+    impl fmt::Display for Looks {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("looks")
+        }
+    }
+
+    impl std::error::Error for Looks {}
+
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            self.1.send(self.0.state.try_lock().is_ok()).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_not_noted_goes_without_the_lock() {
+        let board = std::sync::Arc::new(Board::new());
+        let (tell, told) = mpsc::channel();
+        let answer = || {
+            let error = Looks(board.clone(), tell.clone());
+            WaitError::Failed(Failure::from_error(error.into(), "member".to_owned(), None))
+        };
+        let (_, marked) = board.begin_stop(Why::Failed).expect("it has not stopped before");
+        marked.carry_out();
+        // One for another reason, the first for this reason, and another for it.
+        for (why, is_noted) in [(Why::Cancelled, false), (Why::Failed, true), (Why::Failed, false)] {
+            board.note_answer(why, answer());
+            assert_eq!(told.try_recv().ok(), (!is_noted).then_some(true));
+        }
+        drop(board.close());
+        assert_eq!(told.try_recv(), Ok(true));
+    }
+}
