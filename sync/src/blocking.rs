@@ -84,16 +84,17 @@ pub fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Re
     }
     let call = Arc::new(Call { slot: Mutex::new(None), done: Signal::new() });
     let other = Arc::clone(&call);
-    blocking::unblock(move || {
-        let outcome = for_another(|| catch_unwind(AssertUnwindSafe(f)));
+    // To the end: what is dropped here may own the last handle of a runtime, whose end may wait for a call that needs this thread.
+    let make = move || {
+        let outcome = catch_unwind(AssertUnwindSafe(f));
         *other.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         other.done.set();
         // The last count, if the caller was cancelled.
         drop_contained(other);
         // The thread stays, and may have nothing to do from now on.
         give_back_foreign();
-    })
-    .detach();
+    };
+    blocking::unblock(|| for_another(make)).detach();
     if let Err(cancelled) = call.done.wait(Reason::Blocking, "a blocking call", caller) {
         // The call may be over by now, and this the last count.
         drop_contained(call);

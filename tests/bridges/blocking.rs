@@ -3,16 +3,20 @@
 
 #[path = "../support/cancelling.rs"]
 mod cancelling;
+#[allow(dead_code, reason = "another test program uses the rest")]
+#[path = "../process/death/child.rs"]
+mod child;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use cancelling::{asleep, ends_cancelled};
+use forebear::sync::Event;
 use forebear::{CancelReason, Cancelled, Request, Runtime, WaitError, blocking, no_suspend, yield_now};
 use support::order::root;
-use support::{Count, Flag, fitting, in_both_worlds, on_each, on_each_of, until};
+use support::{Count, Flag, fitting, hold_thread_until, in_both_worlds, on_each, on_each_of, until};
 
 #[test]
 fn the_call_is_made_outside_of_any_request() {
@@ -96,14 +100,89 @@ fn a_cancelled_caller_goes_on_and_the_call_runs_on() {
     });
 }
 
+/// Its destructor panics.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a value that nobody wants");
+    }
+}
+
+/// One thread makes all calls: it begins the next when it has dropped what it had of the one before.
+const ONE_THREAD: &[(&str, &str)] = &[("BLOCKING_MAX_THREADS", "1")];
+
+/// The caller is cancelled, and does not go on before the call is over. So the caller drops the value.
+#[test]
+fn a_cancelled_caller_drops_the_value_of_a_call_that_is_over_and_its_panic_ends_there() {
+    let end = child::run("", ONE_THREAD, |_| {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let (go, gone) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let caller = root(&runtime).spawn(move || {
+            let answer = blocking(move || {
+                gone.recv().unwrap();
+                Bomb
+            });
+            tell.send(answer.map(std::mem::forget)).unwrap();
+        });
+        asleep(&caller);
+        let (cancelled, free) = (Flag::new(), Flag::new());
+        let holder = root(&runtime).spawn({
+            let (caller, up, free) = (caller.clone(), cancelled.clone(), free.clone());
+            move || {
+                caller.abort(CancelReason::Asked);
+                up.raise();
+                hold_thread_until(|| free.is_up());
+            }
+        });
+        cancelled.wait();
+        go.send(()).unwrap();
+        blocking(|| ()).unwrap();
+        free.raise();
+        assert_eq!(told.recv().unwrap(), Err(Cancelled::new()));
+        holder.wait().unwrap();
+        ends_cancelled(&caller);
+    });
+    end.assert_survived();
+}
+
+/// The end of the runtime waits for a request that makes a call.
+#[test]
+fn the_value_of_a_call_that_is_dropped_may_own_the_last_handle_of_a_runtime() {
+    let end = child::run("", ONE_THREAD, |_| {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let (go, gone) = mpsc::channel::<()>();
+        let last = runtime.clone();
+        let caller = root(&runtime).spawn(move || {
+            let answer = blocking(move || {
+                gone.recv().unwrap();
+                last
+            });
+            assert!(answer.is_err());
+        });
+        let event = Arc::new(Event::new());
+        let other = root(&runtime).spawn({
+            let event = event.clone();
+            move || {
+                event.wait().unwrap();
+                blocking(|| 7)
+            }
+        });
+        asleep(&caller);
+        asleep(&other);
+        caller.abort(CancelReason::Asked);
+        ends_cancelled(&caller);
+        drop((runtime, caller));
+        go.send(()).unwrap();
+        event.set();
+        assert_eq!(other.take().unwrap(), Ok(7));
+    });
+    end.assert_survived();
+}
+
 #[test]
 fn a_call_that_panics_for_nobody_harms_nobody() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("a value that nobody wants");
-        }
-    }
     on_each(|runtime| {
         for drops in [false, true] {
             let (go, gone) = mpsc::channel::<()>();

@@ -141,6 +141,44 @@ fn what_a_panic_of_the_first_arm_leaves_unused_is_dropped_once() {
     });
 }
 
+/// Its destructor waits, and panics.
+struct Falls(Count);
+
+impl Drop for Falls {
+    fn drop(&mut self) {
+        assert!(!thread::panicking(), "it is not dropped by an unwind");
+        yield_now().unwrap();
+        self.0.up();
+        throw("falls on purpose");
+    }
+}
+
+/// Whoever has run the second arm.
+#[test]
+fn the_value_of_one_arm_is_dropped_before_the_panic_of_the_other_goes_on() {
+    in_both_worlds(|| {
+        for yielding in [false, true] {
+            let dropped = Count::new();
+            let value = || {
+                if yielding {
+                    yield_now().unwrap();
+                }
+                Falls(dropped.clone())
+            };
+            let panics = |what| {
+                if yielding {
+                    yield_now().unwrap();
+                }
+                throw(what)
+            };
+            let unwound = catch_unwind(AssertUnwindSafe(|| join(value, || panics("second"))));
+            assert_eq!((payload(unwound), dropped.get()), ("second", 1));
+            let unwound = catch_unwind(AssertUnwindSafe(|| join(|| panics("first"), value)));
+            assert_eq!((payload(unwound), dropped.get()), ("first", 2));
+        }
+    });
+}
+
 #[test]
 fn try_join_answers_the_first_error_and_always_runs_both() {
     in_both_worlds(|| {

@@ -587,3 +587,47 @@ fn the_value_of_a_run_that_is_cancelled_is_dropped_before_the_run_unwinds() {
         assert_eq!(unwound.map(drop).unwrap_err().downcast_ref(), Some(&"falls on purpose"));
     });
 }
+
+/// An error whose destructor waits.
+#[derive(Debug)]
+struct WaitsInDrop(Count);
+
+impl std::fmt::Display for WaitsInDrop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("waits in drop")
+    }
+}
+
+impl std::error::Error for WaitsInDrop {}
+
+impl Drop for WaitsInDrop {
+    fn drop(&mut self) {
+        assert!(!std::thread::panicking(), "it is not dropped by an unwind");
+        yields(3);
+        self.0.up();
+    }
+}
+
+/// Waits for the end of a job without looking at it, and unwinds.
+fn unwinds_after(job: Request<()>) -> ! {
+    until(|| job.is_done());
+    drop(job);
+    resume_unwind(Box::new("body"))
+}
+
+#[test]
+fn the_error_of_a_job_is_dropped_before_the_panic_of_the_body_goes_on() {
+    in_both_worlds(|| {
+        for tries in [false, true] {
+            let dropped = Count::new();
+            let error = WaitsInDrop(dropped.clone());
+            let fails = || -> Result<(), Error> { Err(error.into()) };
+            let unwound = catch_unwind(AssertUnwindSafe(|| match tries {
+                true => drop(try_scope(|s| -> Result<(), Error> { unwinds_after(s.try_spawn(fails)) })),
+                false => scope(|s| unwinds_after(s.try_spawn(fails))),
+            }));
+            assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&"body"));
+            assert_eq!(dropped.get(), 1);
+        }
+    });
+}

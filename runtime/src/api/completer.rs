@@ -25,6 +25,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 
 use forebear_context::error::Error;
+use forebear_context::error::internal::drop_contained;
 
 use crate::api::builder::make;
 use crate::api::request::Request;
@@ -198,9 +199,13 @@ impl<T> Completer<T> {
     /// ```
     pub fn fail(self, error: impl Into<Error>) {
         let error = error.into();
-        if let Some(header) = self.claim() {
+        match self.claim() {
             // SAFETY: W1: claimed above; the runner's link is the completer's.
-            Self::end(header, || unsafe { finish::fail(header, NoValue::Error(error), true) });
+            Some(header) => {
+                Self::end(header, || unsafe { finish::fail(header, NoValue::Error(error), true) })
+            }
+            // A panic of its destructor ends here, as where a request drops an error.
+            None => drop_contained(error),
         }
     }
 

@@ -8,11 +8,13 @@
 //! The frame is lent from when the branch is listed until it has run (AR1). The first closure's unwind is caught. Any other unwind ends the process
 //! ([`Lent`]): in the wait for the thief, and while the worker publishes.
 
+use std::any::Any;
 use std::cell::UnsafeCell; // not modelled: a branch is touched by its one claimer
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, needs_drop};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 
+use forebear_context::error::internal::drop_contained;
 use forebear_context::error::{Error, WaitError};
 
 use crate::api::origin;
@@ -90,7 +92,7 @@ unsafe fn run<B: FnOnce() -> R, R>(branch: *const Branch<Header>) {
 ///
 /// # Panics
 ///
-/// With the panic of the first closure, else with the second's; both have run by then.
+/// With the panic of the first closure, else with the second's; both have run by then. The value of the other closure has been dropped.
 ///
 /// ```
 /// use forebear::join;
@@ -131,7 +133,7 @@ where
             // SAFETY: AR1: private, so it is ours.
             let job = unsafe { branch.job() };
             return match first {
-                Ok(first) => (first, job()),
+                Ok(first) => second_after(first, job),
                 Err(payload) => unwind_after(job, payload),
             };
         }
@@ -141,13 +143,31 @@ where
     join_foreign(a, b)
 }
 
+/// Runs the second branch after the first has returned. If it panics, the first value is dropped before that panic continues.
+#[inline(always)]
+fn second_after<A, B: FnOnce() -> R, R>(first: A, job: B) -> (A, R) {
+    if const { !needs_drop::<A>() } {
+        return (first, job());
+    }
+    match catch_unwind(AssertUnwindSafe(job)) {
+        Ok(second) => (first, second),
+        Err(payload) => unwind_without(first, payload),
+    }
+}
+
+/// Runs the second branch after the first has panicked.
 #[cold]
 #[inline(never)]
-fn unwind_after<B: FnOnce() -> R, R>(job: B, payload: Box<dyn std::any::Any + Send>) -> ! {
-    if let Err(second) = catch_unwind(AssertUnwindSafe(job)) {
-        // The first panic continues; both were seen by the panic hook.
-        forebear_context::error::internal::drop_contained(second);
-    }
+fn unwind_after<B: FnOnce() -> R, R>(job: B, payload: Box<dyn Any + Send>) -> ! {
+    unwind_without(catch_unwind(AssertUnwindSafe(job)), payload)
+}
+
+/// The panic of one branch continues. What the other one has come to is not returned. It is not dropped by the unwind: its destructor may wait, or panic. If
+/// it is a panic, the panic hook has seen both.
+#[cold]
+#[inline(never)]
+fn unwind_without<T>(other: T, payload: Box<dyn Any + Send>) -> ! {
+    drop_contained(other);
     resume_unwind(payload)
 }
 
@@ -188,11 +208,8 @@ unsafe fn join_published<B: FnOnce() -> RB, RA, RB>(
     }
     match (first, second) {
         (Ok(first), Ok(second)) => (first, second),
-        (Err(payload), Err(second)) => {
-            forebear_context::error::internal::drop_contained(second);
-            resume_unwind(payload)
-        }
-        (Err(payload), _) | (_, Err(payload)) => resume_unwind(payload),
+        (Err(payload), second) => unwind_without(second, payload),
+        (Ok(first), Err(payload)) => unwind_without(first, payload),
     }
 }
 
@@ -209,7 +226,7 @@ where
     let may_wait = |fiber: &Fiber| fiber.context().no_suspend().get() == 0;
     if !foreign::fiber().is_some_and(may_wait) || callback::is_inside() {
         return match catch_unwind(AssertUnwindSafe(a)) {
-            Ok(first) => (first, b()),
+            Ok(first) => second_after(first, b),
             Err(payload) => unwind_after(b, payload),
         };
     }

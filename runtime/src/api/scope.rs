@@ -33,12 +33,14 @@
 //! message for that worker. Jobs of jobs are reached from their parents. In a foreign thread outside any request the jobs are roots, and the
 //! scope keeps a handle of each.
 
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::Reason;
+use forebear_context::error::internal::drop_contained;
 use forebear_context::error::{CancelReason, Cancelled, Error, Failure, TimeoutError, WaitError};
 
 use crate::api::any::AnyRequest;
@@ -287,7 +289,7 @@ impl fmt::Debug for Scope<'_, '_> {
 pub fn scope<'env, R>(f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
     let (result, error) = run(f, |_| false);
     match (result, error) {
-        (Err(payload), _) => resume_unwind(payload),
+        (Err(payload), error) => unwind_without(error, payload),
         (Ok(value), Some(error)) => {
             // Not by the unwind: its destructor may wait, or panic.
             drop(value);
@@ -325,10 +327,18 @@ pub fn try_scope<'env, R>(
 ) -> Result<R, WaitError> {
     let (result, error) = run(f, Result::is_err);
     match result {
-        Err(payload) => resume_unwind(payload),
+        Err(payload) => unwind_without(error, payload),
         Ok(Err(error)) => Err(into_wait_error(error)),
         Ok(Ok(value)) => error.map_or(Ok(value), Err),
     }
+}
+
+/// The panic of the body continues. A failure of a job is not dropped by the unwind: the destructor of its error may wait.
+#[cold]
+#[inline(never)]
+fn unwind_without(error: Option<WaitError>, payload: Box<dyn Any + Send>) -> ! {
+    drop_contained(error);
+    resume_unwind(payload)
 }
 
 /// An error on its way out, as what a wait answers.

@@ -22,6 +22,7 @@ use crate::schedule::held_back;
 use crate::schedule::submit;
 use crate::schedule::worker::OnWorker;
 use crate::shared::OfRuntime;
+use crate::shared::thread;
 use crate::shared::worker::OnRecord;
 use crate::state::attention::SHUT;
 use crate::state::open;
@@ -254,7 +255,8 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refused: &m
 }
 
 /// A dependency is over, and these nodes stood in its list. No user code runs before all edges are closed: it could cancel one of these dependents, and wait
-/// for this. None of those that are refused ends before all are marked: the captures of one may wait for another.
+/// for this. None of those that are refused ends before all are marked: the captures of one may wait for another. If listeners are left to be notified,
+/// none ends on this stack: the captures may wait for what comes of a notice. Nor does the notice of a listener wait for them here.
 ///
 /// # Safety
 ///
@@ -273,8 +275,10 @@ pub(crate) unsafe fn ended(listeners: &mut Listeners) {
                 refused.push(header);
             }
         });
-        if !refused.is_empty() {
-            refuse(&refused);
+        match refused.is_empty() {
+            true => {}
+            false if listeners.is_empty() => refuse(&refused),
+            false => thread::hold_back(|| refuse(&refused)),
         }
     }
 }

@@ -65,9 +65,16 @@ pub(crate) struct Ending {
     state: Mutex<EndingState>,
     /// A worker's thread has exited.
     exited: Condvar,
-    /// Held by the closing thread; true: done.
-    closed: Mutex<bool>,
+    /// [`OPEN`], [`CLOSING`], [`CLOSED`].
+    closed: AtomicU8,
 }
+
+/// Nobody closes it.
+const OPEN: u8 = 0;
+/// A thread is at it.
+const CLOSING: u8 = 1;
+/// That is done.
+const CLOSED: u8 = 2;
 
 /// A thread wants the end, or waits for it.
 const AWAITED: usize = 1 << (usize::BITS - 1);
@@ -100,7 +107,7 @@ impl Ending {
                 waiters: Vec::new(),
             }),
             exited: Condvar::new(),
-            closed: Mutex::new(false),
+            closed: AtomicU8::new(OPEN),
         }
     }
 
@@ -245,11 +252,12 @@ impl Ending {
         self.lock().waiters.retain(|waiter| waiter.0 != NonNull::from(context));
     }
 
-    /// Does the closing once: `close` answers whether it has.
+    /// Does the closing once: `close` answers whether it has. A caller that finds another one at it does not wait: the closing drops errors of the user's, whose
+    /// destructors may come here, or wait for a thread that does. Each caller has a handle, or is the drop of the last one, which finds nobody at it.
     pub(crate) fn close_once(&self, close: impl FnOnce() -> bool) {
-        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*closed {
-            *closed = close();
+        if self.closed.compare_exchange(OPEN, CLOSING, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            let done = close();
+            self.closed.store(if done { CLOSED } else { OPEN }, Ordering::Release);
         }
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Foreign {
     pub unlooked: Cell<usize>,
     /// Calls that are due when the thread exits.
     pub watches: Watches,
-    /// Nothing of the user's may be dropped: the thread attends to messages.
+    /// Nothing of the user's may be dropped: the thread attends to messages, or has yet to notify listeners.
     pub holds: Cell<bool>,
     /// See [`keep_for_later`].
     #[allow(clippy::vec_box, reason = "they are on their way to where boxes go")]
@@ -158,9 +158,9 @@ pub(crate) fn keep_for_later(side: Box<Side>) {
     side.into_iter().for_each(side::free);
 }
 
-/// Calls `end`, which runs code of the user's: here, or in the middle of a wait of this thread on a thread that is started for it.
+/// Calls `end`, which runs code of the user's: here, or, where that [must not run](holds_back), on a thread that is started for it.
 pub(crate) fn outside_a_wait(end: impl FnOnce() + Send + 'static) {
-    if !is_in_a_wait() {
+    if !holds_back() {
         return end();
     }
     let thread = std::thread::Builder::new().name("forebear end".into()); // not modelled: it ends what nobody else touches

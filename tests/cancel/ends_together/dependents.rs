@@ -1,5 +1,8 @@
 //! Dependents, and what they are after.
 
+use std::pin::Pin;
+use std::task::{Context, Wake, Waker};
+
 use super::*;
 
 /// The dependent is ended by its worker's loop, since its parent is cancelled; what it alone wants goes with it.
@@ -58,4 +61,58 @@ fn dependents_of_a_completion_end_together_when_the_workers_have_gone() {
             ends_cancelled(&wanted);
         });
     }
+}
+
+/// The workers have gone, so the dependent is refused. Its captures wait for what a thread completes that waits for a set, and hears of the same end.
+#[test]
+fn captures_of_a_refused_dependent_wait_for_what_a_set_hears_of() {
+    on_each_of(&[1, 2], |runtime| {
+        let (captures, place, ends) = waits_for();
+        let (completer, answer) = runtime.enter(|| Request::completer("answer"));
+        let (next, wanted) = runtime.enter(|| Request::completer("next"));
+        place.set(wanted).unwrap();
+        let refused = Request::builder().detached().on(runtime).after(&answer).build(move || drop(captures));
+        refused.submit();
+        runtime.shutdown(Duration::from_secs(60)).unwrap();
+        let listens = Flag::new();
+        thread::scope(|threads| {
+            let (answer, up) = (answer.clone(), listens.clone());
+            let listener = threads.spawn(move || {
+                let mut set = RequestSet::from_iter([answer]);
+                up.raise();
+                assert!(set.wait_next().unwrap().is_some());
+                next.complete(()).unwrap();
+            });
+            listens.wait();
+            completer.complete(()).unwrap();
+            listener.joined().unwrap();
+        });
+        ends_cancelled(&refused);
+        assert_eq!(ends.get(), 1);
+    });
+}
+
+/// A waker that waits for a request.
+struct WaitsInWake(Request<()>);
+
+impl Wake for WaitsInWake {
+    fn wake(self: Arc<Self>) {
+        assert!(self.0.wait().is_err());
+    }
+}
+
+/// The same, and what hears of the end is a waker, which waits for the dependent.
+#[test]
+fn a_waker_waits_for_a_refused_dependent() {
+    on_each_of(&[1, 2], |runtime| {
+        let (completer, answer) = runtime.enter(|| Request::completer("answer"));
+        let refused = Request::builder().detached().on(runtime).after(&answer).build(|| ());
+        refused.submit();
+        runtime.shutdown(Duration::from_secs(60)).unwrap();
+        let waker = Waker::from(Arc::new(WaitsInWake(refused.clone())));
+        let mut future = (&answer).into_future();
+        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+        completer.complete(()).unwrap();
+        ends_cancelled(&refused);
+    });
 }

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::support::{Count, in_both_worlds};
+use crate::support::{Count, Flag, in_both_worlds, until};
 use crate::{Gauge, is_stopped_by, until_cancelled, yields};
 use forebear::{
     CancelReason, Cancellation, Error, Outcome, Request, RequestPool, TimeoutError, WaitError, shield,
@@ -221,5 +221,54 @@ fn an_error_that_tells_of_somebody_elses_cancel_is_a_failure() {
         pool.try_add(|| Err(TimeoutError::Cancelled.into()));
         let answer = pool.wait();
         assert!(matches!(answer, Err(WaitError::Failed(_))), "{answer:?}");
+    });
+}
+
+/// An error whose destructor waits.
+#[derive(Debug)]
+struct WaitsInDrop(Count);
+
+impl std::fmt::Display for WaitsInDrop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("waits in drop")
+    }
+}
+
+impl std::error::Error for WaitsInDrop {}
+
+impl Drop for WaitsInDrop {
+    fn drop(&mut self) {
+        assert!(!std::thread::panicking(), "it is not dropped by an unwind");
+        yields(3);
+        self.0.up();
+    }
+}
+
+/// A member has failed by then.
+#[test]
+fn the_error_of_a_member_is_dropped_before_the_panic_of_the_receiver_goes_on() {
+    in_both_worlds(|| {
+        let dropped = Count::new();
+        let error = WaitsInDrop(dropped.clone());
+        let (received, begun) = (Flag::new(), Flag::new());
+        let mut pool = RequestPool::new().max_active(2);
+        let (wanted, up) = (received.clone(), begun.clone());
+        pool.add(|| ());
+        pool.try_add(move || {
+            up.raise();
+            wanted.wait();
+            Err(error.into())
+        });
+        let canceller = pool.canceller();
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            pool.wait_each(|_, ()| {
+                begun.wait();
+                received.raise();
+                until(|| format!("{canceller:?}").contains("stopped: true"));
+                resume_unwind(Box::new("receiver"))
+            })
+        }));
+        assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&"receiver"));
+        assert_eq!(dropped.get(), 1);
     });
 }

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
-use forebear::{OrUnwind, Request, WaitError, join, scope, spawn, try_spawn};
+use forebear::time::ManualClock;
+use forebear::{OrUnwind, Request, Runtime, WaitError, join, scope, spawn, try_spawn};
 
-use crate::support::{Count, Kind, Watchdog, hold_workers, in_both_worlds, on_each, until};
+use crate::support::{Count, Kind, Probe, Watchdog, hold_workers, in_both_worlds, on_each, until};
 
 /// Its `source` panics.
 #[derive(Debug)]
@@ -281,6 +283,17 @@ fn the_panic_of_the_destructor_of_an_error_ends_where_the_last_reference_goes() 
 }
 
 #[test]
+fn the_panic_of_the_destructor_of_an_error_that_comes_too_late_ends_at_its_completer() {
+    in_both_worlds(|| {
+        let gone = Count::new();
+        let (completer, answer) = Request::<()>::completer("answer");
+        answer.cancel();
+        completer.fail(Falls(gone.clone()));
+        assert_eq!(gone.get(), 1);
+    });
+}
+
+#[test]
 fn an_error_whose_destructor_panics_unwinds_a_plain_thread_as_a_panic_with_its_text() {
     let gone = Count::new();
     let error = Falls(gone.clone());
@@ -332,5 +345,102 @@ fn an_error_that_goes_with_a_stale_entry_may_wait_for_what_its_thread_waits_for(
         }
         assert_eq!(gone.get(), 1);
         drop(held);
+    }
+}
+
+/// An error that owns a runtime.
+#[derive(Debug)]
+struct Owns(
+    #[expect(dead_code, reason = "it is dropped")] Runtime,
+    #[expect(dead_code, reason = "it is dropped")] Probe,
+);
+
+impl fmt::Display for Owns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("owns")
+    }
+}
+
+impl std::error::Error for Owns {}
+
+/// A thread that is no worker runs a request, and in it another one, which fails and leaves a child. The deadline of that one is the child's too. When it comes,
+/// the thread gets a message about the one that has failed, and attends to it when the request is over. By then only the message keeps the error. The end of
+/// the runtime waits for threads that run its requests.
+#[test]
+fn an_error_that_goes_as_its_thread_attends_to_messages_may_own_the_last_handle_of_its_runtime() {
+    for workers in [1, 2] {
+        let _dog = Watchdog::new(format_args!("{workers} workers"));
+        let (clock, gone) = (ManualClock::new(), Count::new());
+        let builder = Kind::Workers(workers).builder().clock(clock.clone());
+        let runtime = builder.on_unhandled_failure(|_| ()).build().unwrap();
+        let entered = runtime.clone();
+        let error = Owns(runtime, gone.probe());
+        let parent = entered.enter(|| {
+            Request::new(move || {
+                let (give, given) = mpsc::channel();
+                let timed = Request::builder().timeout(Duration::from_secs(1));
+                let fails = timed.try_build(move || -> forebear::Result<()> {
+                    give.send(Request::new(|| ())).unwrap();
+                    Err(error.into())
+                });
+                assert!(fails.wait().is_err());
+                let child = given.recv().unwrap();
+                std::thread::spawn(move || clock.advance(Duration::from_secs(2))).join().unwrap();
+                drop(fails);
+                drop(child);
+                7
+            })
+        });
+        drop(entered);
+        assert_eq!(parent.wait().unwrap(), &7);
+        assert_eq!(gone.get(), 1);
+    }
+}
+
+/// An error whose destructor shuts a runtime down, and has another thread do so and waits for that.
+#[derive(Debug)]
+struct ShutsDown(Runtime, Count);
+
+impl fmt::Display for ShutsDown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("shuts down")
+    }
+}
+
+impl std::error::Error for ShutsDown {}
+
+impl Drop for ShutsDown {
+    fn drop(&mut self) {
+        self.0.shutdown(Duration::MAX).unwrap();
+        let runtime = self.0.clone();
+        std::thread::spawn(move || runtime.shutdown(Duration::MAX).unwrap()).join().unwrap();
+        self.1.up();
+    }
+}
+
+/// The last child goes when the thread has exited that owns its memory, and with it the parent that has failed. So the end of the runtime frees both.
+#[test]
+fn an_error_that_goes_with_its_runtime_may_shut_it_down() {
+    for workers in [1, 2] {
+        let _dog = Watchdog::new(format_args!("{workers} workers"));
+        let runtime = Kind::Workers(workers).builder().on_unhandled_failure(|_| ()).build().unwrap();
+        assert_eq!(runtime.run(|| 7), 7);
+        let (gone, maker) = (Count::new(), runtime.clone());
+        let error = ShutsDown(runtime.clone(), gone.clone());
+        let child = std::thread::spawn(move || {
+            let (give, given) = mpsc::channel();
+            let parent = maker.enter(|| {
+                Request::try_new(move || -> forebear::Result<()> {
+                    give.send(Request::new(|| ())).unwrap();
+                    Err(error.into())
+                })
+            });
+            assert!(parent.wait().is_err());
+            given.recv().unwrap()
+        });
+        drop(child.join().unwrap());
+        assert_eq!(gone.get(), 0);
+        runtime.shutdown(Duration::MAX).unwrap();
+        assert_eq!(gone.get(), 1);
     }
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use forebear::sync::Event;
-use forebear::{OrUnwind, Request, Runtime, RuntimeBuilder, shield, spawn, yield_now};
+use forebear::{OrUnwind, Request, Runtime, RuntimeBuilder, WaitError, shield, spawn, yield_now};
 
 use crate::child;
-use crate::support::Kind;
+use crate::support::{Count, Kind, Watchdog};
 
 const CHILDREN: usize = 5;
 
@@ -130,5 +130,26 @@ fn a_warning_is_given_where_a_thread_that_drives_has_no_stack_left() {
             assert_eq!(runtime.run(|| 7), 7);
         });
         end.assert_survived();
+    }
+}
+
+/// The stack that it asks for is larger than any. So it never runs, and fails when it is started.
+#[test]
+fn captures_of_a_request_whose_stack_is_too_large_may_wait_and_panic() {
+    for kind in [Kind::Workers(1), Kind::Workers(2), Kind::Synchronous, Kind::Seeded(1)] {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let told = Count::new();
+        let tell = told.clone();
+        let runtime = kind.builder().on_unhandled_failure(move |_| _ = tell.up()).build().unwrap();
+        runtime.run(|| {
+            let captured = OnDrop(|| {
+                assert_eq!(spawn(|| 2).take().unwrap(), 2);
+                panic!("captures panic on purpose");
+            });
+            let request = Request::builder().stack_size(1 << 30).build(move || drop(captured));
+            assert_eq!(told.get(), 1, "the panic ends there, and is reported");
+            assert!(matches!(request.wait(), Err(WaitError::Failed(failure)) if !failure.is_panic()));
+        });
+        assert_eq!(told.get(), 1);
     }
 }

@@ -15,7 +15,7 @@
 
 use std::borrow::Cow;
 use std::num::NonZero;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,7 @@ use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Construct, 
 use crate::record::children::child_of;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, DETACHED, HINTED, Header, HeaderPlace, LIMITED, OWN_STACK, ROOT};
+use crate::record::report;
 use crate::record::scope_core::ScopeCore;
 use crate::record::side;
 use crate::schedule::worker::{OnWorker, Worker};
@@ -229,6 +230,12 @@ pub(crate) unsafe fn make_from<T, K: Construct<T>>(
     location: Option<&'static Location<'static>>,
     scope: *const ScopeCore,
 ) -> Request<T> {
+    let too_large = builder.stack_size.map(NonZero::get).filter(|&bytes| bytes > stack::MAX);
+    // It never runs, so it is dropped. Before anything is made and counted: its destructor may wait, or panic.
+    let what = match too_large {
+        None => Ok(what),
+        Some(asked) => Err((asked, catch_unwind(AssertUnwindSafe(|| drop(what))).err())),
+    };
     let origin = origin::here(builder.on.as_ref());
     let need_pages = match builder.stack_size {
         None => origin.shared.default_need,
@@ -239,16 +246,14 @@ pub(crate) unsafe fn make_from<T, K: Construct<T>>(
     // The link is the entry's of the deadline. With it the end cannot be one of those that only read the word.
     let word = NEW | HANDLE | if limit.is_some() { LINK } else { 0 };
     let birth = Birth { word, lineage: origin.lineage(rank), need_pages, scope, place: HeaderPlace::Nowhere };
-    let too_large = builder.stack_size.map(NonZero::get).filter(|&bytes| bytes > stack::MAX);
-    let header = match too_large {
+    let (header, panicked) = match what {
         // SAFETY: M1: the arena is this thread's.
-        None => unsafe { cell::make_from(origin.arena, birth, what) },
-        Some(asked) => {
-            drop(what);
+        Ok(what) => (unsafe { cell::make_from(origin.arena, birth, what) }, None),
+        Err((asked, panicked)) => {
             let refuse = move || Err(Error::from(StackError::too_large(asked, stack::MAX)));
             let birth = Birth { need_pages: 0, ..birth };
             // SAFETY: as above.
-            unsafe { cell::make::<_, T>(origin.arena, birth, Fallible(refuse)) }
+            (unsafe { cell::make::<_, T>(origin.arena, birth, Fallible(refuse)) }, panicked)
         }
     };
     // SAFETY: just made.
@@ -282,6 +287,9 @@ pub(crate) unsafe fn make_from<T, K: Construct<T>>(
             side.hint = Hint::new(hint.draw(), group_of(&h.lineage, flags));
         }
         h.put_side(side);
+    }
+    if let Some(payload) = panicked {
+        report::aside_panicked(h, payload);
     }
     if cancel::is_orphaned_by_cancel(h) {
         // Made by a cancelled request.

@@ -103,6 +103,8 @@ pub(super) fn run<'env, T: Send + 'env>(
     }
     let stopped = run.board.close();
     if let Err(End::Unwound(payload)) = ended {
+        // Not by the unwind: what a member has failed with may wait when it is dropped.
+        drop_contained((jobs, stopped));
         resume_unwind(payload);
     }
     if cancel::refuses(fiber) || ended.is_err() && cancel::is_told_of(fiber, None) {
