@@ -6,8 +6,8 @@ use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::PublishAckFuture;
 use async_nats::jetstream::object_store::{GetErrorKind, ObjectStore};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, State, StorageType, Stream};
-use async_nats::jetstream::{self, Context, kv};
-use async_nats::{Client, HeaderMap, Subscriber};
+use async_nats::jetstream::{self, AckKind, Context, kv};
+use async_nats::{Client, HeaderMap, Subject, Subscriber};
 use bytes::Bytes;
 use tokio::io::AsyncReadExt;
 
@@ -76,10 +76,47 @@ const HOLDER: &str = "coordinator";
 
 /// A message that is to be recorded: it is sent again under its id until the server has it.
 pub(crate) struct Recording {
+    message: Unsent,
+    sent: Option<PublishAckFuture>,
+}
+
+/// A message that is to be recorded, before it is sent.
+pub(crate) struct Unsent {
     subject: String,
     id: String,
     payload: Bytes,
-    sent: Option<PublishAckFuture>,
+}
+
+/// Messages of one stream that were sent together. The server is asked to confirm the first and the last of them.
+///
+/// Their numbers say whether it has those between: a stream numbers what it stores without gaps, and one writer alone sends into it. If the numbers do not say so, each message is sent
+/// again by itself, under its id.
+pub(crate) struct Group {
+    messages: Vec<Unsent>,
+    first: Option<PublishAckFuture>,
+    /// If there are several.
+    last: Option<PublishAckFuture>,
+}
+
+/// How a consumer has handed a message out: to which subject it is acknowledged, and its number in its stream.
+pub(crate) struct Delivery {
+    pub(crate) reply: Subject,
+    pub(crate) sequence: u64,
+}
+
+impl Delivery {
+    /// `None`: this is no subject of a consumer. The client has a type for such messages, too, each of which has all that a connection has.
+    pub(crate) fn new(reply: Subject) -> Option<Delivery> {
+        let words: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
+        // Stream, consumer, how often, the number in the stream, that of the consumer, when, how many wait. Newer servers say the domain and the account before that.
+        let sequence = match words.len() {
+            7 => words[3],
+            9.. => words[5],
+            _ => return None,
+        };
+        let sequence = sequence.parse().ok()?;
+        Some(Delivery { reply, sequence })
+    }
 }
 
 fn consumer(name: &str, ack_wait: Duration) -> pull::Config {
@@ -298,15 +335,32 @@ impl Store {
         self.client.publish_with_reply(subject, inbox.to_owned(), request.into()).await.map_err(text)
     }
 
+    /// Acknowledges a message that a consumer has handed out. What is lost of that comes again.
+    pub(crate) async fn acknowledge(&self, reply: Subject, kind: AckKind) {
+        let _ = self.client.publish(reply, kind.into()).await;
+    }
+
     pub(crate) async fn results(&self) -> Result<PullConsumer, String> {
         self.context.get_consumer_from_stream(COORDINATOR, self.names.result_stream()).await.map_err(text)
     }
 
     /// Sends a message that is to be recorded. Messages are recorded in the order of these calls, unless the connection breaks.
-    pub(crate) async fn send(&self, subject: String, id: String, payload: Vec<u8>) -> Recording {
-        let mut recording = Recording { subject, id, payload: payload.into(), sent: None };
-        recording.sent = recording.send(&self.context).await;
-        recording
+    pub(crate) async fn send(&self, message: Unsent) -> Recording {
+        let sent = message.send(&self.context).await;
+        Recording { message, sent }
+    }
+
+    /// Sends messages of one stream, of which this is the only writer. They are recorded in their order, and behind those of earlier calls, unless the connection breaks.
+    pub(crate) async fn send_all(&self, messages: Vec<Unsent>) -> Group {
+        let (mut first, mut last) = (None, None);
+        for (n, message) in messages.iter().enumerate() {
+            match n {
+                0 => first = message.send(&self.context).await,
+                _ if n + 1 == messages.len() => last = message.send(&self.context).await,
+                _ => message.send_unconfirmed(&self.client).await,
+            }
+        }
+        Group { messages, first, last }
     }
 
     async fn objects(&self) -> Result<ObjectStore, String> {
@@ -389,13 +443,28 @@ impl Lock {
     }
 }
 
-impl Recording {
-    async fn send(&self, context: &Context) -> Option<PublishAckFuture> {
-        let mut headers = HeaderMap::new();
-        headers.insert("Nats-Msg-Id", self.id.as_str());
-        context.publish_with_headers(self.subject.clone(), headers, self.payload.clone()).await.ok()
+impl Unsent {
+    pub(crate) fn new(subject: String, id: String, payload: Vec<u8>) -> Unsent {
+        Unsent { subject, id, payload: payload.into() }
     }
 
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Msg-Id", self.id.as_str());
+        headers
+    }
+
+    async fn send(&self, context: &Context) -> Option<PublishAckFuture> {
+        context.publish_with_headers(self.subject.clone(), self.headers(), self.payload.clone()).await.ok()
+    }
+
+    async fn send_unconfirmed(&self, client: &Client) {
+        // What does not get there is missed when the group is confirmed.
+        let _ = client.publish_with_headers(self.subject.clone(), self.headers(), self.payload.clone()).await;
+    }
+}
+
+impl Recording {
     /// Waits until the server has it, and says its number.
     pub(crate) async fn recorded(mut self, context: &Context) -> u64 {
         loop {
@@ -405,7 +474,70 @@ impl Recording {
                 return ack.sequence;
             }
             tokio::time::sleep(PAUSE).await;
-            self.sent = self.send(context).await;
+            self.sent = self.message.send(context).await;
         }
+    }
+}
+
+impl Group {
+    /// Waits until the server has all of them.
+    pub(crate) async fn recorded(self, store: &Store) {
+        let Group { messages, first, last } = self;
+        if are_recorded(messages.len(), first, last).await {
+            return;
+        }
+        let mut again = Vec::new();
+        for message in messages {
+            again.push(store.send(message).await);
+        }
+        for recording in again {
+            recording.recorded(&store.context).await;
+        }
+    }
+}
+
+/// Whether the server says that it has so many messages.
+async fn are_recorded(
+    messages: usize,
+    first: Option<PublishAckFuture>,
+    last: Option<PublishAckFuture>,
+) -> bool {
+    let Some(first) = number(first).await else { return false };
+    messages == 1 || number(last).await.is_some_and(|last| are_consecutive(first, last, messages))
+}
+
+/// The number of a message, if the server confirms it.
+async fn number(sent: Option<PublishAckFuture>) -> Option<u64> {
+    sent?.await.ok().map(|ack| ack.sequence)
+}
+
+/// Whether so many messages have these numbers, from the first to the last.
+fn are_consecutive(first: u64, last: u64, messages: usize) -> bool {
+    last.checked_sub(first).is_some_and(|more| more + 1 == messages as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_message_is_read_from_where_it_is_acknowledged() {
+        let number = |reply: &str| Delivery::new(reply.into()).map(|delivery| delivery.sequence);
+        assert_eq!(number("$JS.ACK.FB_a_TASKS.workers.1.37.40.1700000000000000000.12"), Some(37));
+        assert_eq!(number("$JS.ACK._.hash.FB_a_TASKS.workers.1.37.40.1700000000000000000.12"), Some(37));
+        assert_eq!(
+            number("$JS.ACK._.hash.FB_a_TASKS.workers.1.37.40.1700000000000000000.12.token"),
+            Some(37)
+        );
+        for other in ["_INBOX.a.b", "$JS.ACK.FB_a_TASKS.workers.1.37", "$JS.ACK.a.b.1.x.1.1.1"] {
+            assert_eq!(number(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_numbers_without_a_gap_say_that_all_messages_are_there() {
+        assert!(are_consecutive(1, 2, 2) && are_consecutive(7, 70, 64));
+        // One is missing. One was there before. The stream has begun anew.
+        assert!(!are_consecutive(1, 2, 3) && !are_consecutive(1, 9, 3) && !are_consecutive(9, 2, 3));
     }
 }

@@ -1,5 +1,6 @@
 //! The tasks beside the loop: what connects, listens, reads, publishes, and holds the lock. The head of [`engine`](super) names them.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +12,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{News, Plan};
-use crate::store::{Lock, PAUSE, Recording, Store};
+use crate::store::{Group, Lock, PAUSE, Store, Unsent};
 use crate::wire::{Hello, INLINE, Names, Parcel, Record, Up, decode, encode};
 
 /// So many tasks may be on their way into the queue.
 const WINDOW: usize = 256;
+/// So many are sent together at most: a quarter, so that others are on their way while these are confirmed.
+const GROUP: usize = WINDOW / 4;
 
 /// What the publisher sends.
 pub(super) enum Outgoing {
@@ -115,16 +118,47 @@ fn args_of(task: TaskId) -> String {
     format!("args.{task}")
 }
 
-/// A task that was sent, and the message that is deleted when it is in the queue. With its place in the window.
-struct Sent {
-    recording: Recording,
+/// A task's copy that goes into the queue, and the message that is deleted when it is there.
+struct Queued {
     task: TaskId,
     copy: u32,
     older: Option<u64>,
-    place: OwnedSemaphorePermit,
 }
 
-/// Sends what goes into the queue, in its order.
+/// Tasks that were sent together, with their places in the window.
+struct Sent {
+    group: Group,
+    tasks: Vec<Queued>,
+    places: OwnedSemaphorePermit,
+}
+
+/// Tasks that are to be sent together.
+#[derive(Default)]
+struct Waiting {
+    messages: Vec<Unsent>,
+    tasks: Vec<Queued>,
+    places: Option<OwnedSemaphorePermit>,
+}
+
+impl Waiting {
+    fn add(&mut self, message: Unsent, task: Queued, place: OwnedSemaphorePermit) {
+        self.messages.push(message);
+        self.tasks.push(task);
+        match &mut self.places {
+            Some(places) => places.merge(place),
+            none => *none = Some(place),
+        }
+    }
+
+    async fn send(&mut self, store: &Store, confirms: &UnboundedSender<Sent>) {
+        if let Some(places) = self.places.take() {
+            let group = store.send_all(mem::take(&mut self.messages)).await;
+            let _ = confirms.send(Sent { group, tasks: mem::take(&mut self.tasks), places });
+        }
+    }
+}
+
+/// Sends what goes into the queue, in its order. Tasks that are there together are sent together.
 pub(super) async fn publish(
     store: Store,
     names: Names,
@@ -134,27 +168,51 @@ pub(super) async fn publish(
     let window = Arc::new(Semaphore::new(WINDOW));
     let (confirms, sent) = unbounded_channel();
     tokio::spawn(confirm(store.clone(), sent, news));
-    while let Some(one) = outgoing.recv().await {
+    let mut waiting = Waiting::default();
+    loop {
+        let one = match outgoing.try_recv() {
+            Ok(one) if waiting.tasks.len() < GROUP => one,
+            next => {
+                waiting.send(&store, &confirms).await;
+                match next {
+                    Ok(one) => one,
+                    Err(_) => match outgoing.recv().await {
+                        Some(one) => one,
+                        None => return,
+                    },
+                }
+            }
+        };
         match one {
             Outgoing::Task(mut parcel, older) => {
-                let Ok(place) = window.clone().acquire_owned().await else { return };
+                let place = match window.clone().try_acquire_owned() {
+                    Ok(place) => place,
+                    // Those that wait have places, too.
+                    Err(_) => {
+                        waiting.send(&store, &confirms).await;
+                        let Ok(place) = window.clone().acquire_owned().await else { return };
+                        place
+                    }
+                };
                 let (task, copy) = (parcel.envelope.task, parcel.copy);
                 let id = format!("{}.{task}.{copy}", parcel.epoch);
                 if parcel.envelope.args.len() > INLINE {
+                    waiting.send(&store, &confirms).await;
                     let object = args_of(task);
                     store.put(&object, &parcel.envelope.args).await;
                     parcel.envelope.args = Arc::from([]);
                     parcel.object = Some(object);
                 }
                 let Ok(payload) = encode(&parcel) else { continue };
-                let recording = store.send(names.task(parcel.envelope.generation), id, payload).await;
-                let _ = confirms.send(Sent { recording, task, copy, older, place });
+                let message = Unsent::new(names.task(parcel.envelope.generation), id, payload);
+                waiting.add(message, Queued { task, copy, older }, place);
             }
             Outgoing::Forget(task) => {
                 let store = store.clone();
                 tokio::spawn(async move { store.delete(&args_of(task)).await });
             }
             Outgoing::Purge(generation) => {
+                waiting.send(&store, &confirms).await;
                 if let Ok(queue) = store.queue().await {
                     let _ = queue.purge().filter(names.task(generation)).await;
                 }
@@ -169,15 +227,15 @@ async fn confirm(store: Store, mut sent: UnboundedReceiver<Sent>, news: Unbounde
     loop {
         let mut published = Vec::new();
         tokio::select! {
-            Some(one) = waits.next(), if !waits.is_empty() => published.push(one),
+            Some(group) = waits.next(), if !waits.is_empty() => published.extend(group),
             one = sent.recv() => match one {
                 Some(one) => waits.push(confirmed(&store, one)),
                 None if waits.is_empty() => return,
-                None => published.extend(waits.next().await),
+                None => published.extend(waits.next().await.unwrap_or_default()),
             },
         }
-        while let Some(Some(one)) = waits.next().now_or_never() {
-            published.push(one);
+        while let Some(Some(group)) = waits.next().now_or_never() {
+            published.extend(group);
         }
         if !published.is_empty() {
             let _ = news.send(News::Published(published));
@@ -185,12 +243,12 @@ async fn confirm(store: Store, mut sent: UnboundedReceiver<Sent>, news: Unbounde
     }
 }
 
-/// Waits until the server has it.
-async fn confirmed(store: &Store, sent: Sent) -> (TaskId, u32) {
-    let Sent { recording, task, copy, older, place } = sent;
-    recording.recorded(&store.context).await;
-    if let Some(older) = older {
-        let store = store.clone();
+/// Waits until the server has them.
+async fn confirmed(store: &Store, sent: Sent) -> Vec<(TaskId, u32)> {
+    let Sent { group, tasks, mut places } = sent;
+    group.recorded(store).await;
+    for older in tasks.iter().filter_map(|task| task.older) {
+        let (store, place) = (store.clone(), places.split(1));
         tokio::spawn(async move {
             if let Ok(queue) = store.queue().await {
                 let _ = queue.delete_message(older).await;
@@ -198,5 +256,5 @@ async fn confirmed(store: &Store, sent: Sent) -> (TaskId, u32) {
             drop(place);
         });
     }
-    (task, copy)
+    tasks.into_iter().map(|task| (task.task, task.copy)).collect()
 }

@@ -10,8 +10,8 @@ use std::process;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_nats::Client;
-use async_nats::jetstream::{AckKind, Message};
+use async_nats::jetstream::AckKind;
+use async_nats::{Client, Subject};
 use forebear::Runtime;
 use forebear_cluster::Tasks;
 use forebear_cluster::engine::{Answer, Order, Report, TaskId};
@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use super::slots::take;
 use super::{Outside, WorkerOptions};
 use crate::objects::Objects;
-use crate::store::Store;
+use crate::store::{Delivery, Store, Unsent};
 use crate::wire::{
     Claim, Down, INLINE, Names, Parcel, Record, Stage, TaskEnd, Terms, Up, What, decode, encode,
 };
@@ -44,7 +44,7 @@ pub(super) enum End {
 pub(super) enum News {
     Down(Vec<Down>),
     Pulse(u64),
-    Taken(Box<Message>, Parcel, OwnedSemaphorePermit),
+    Taken(Delivery, Parcel, OwnedSemaphorePermit),
     Report(Report),
     /// The ends of these are recorded, under that number.
     Recorded(Vec<Key>, u64),
@@ -71,7 +71,7 @@ pub(super) struct Session {
     dumps: Vec<(u64, String)>,
     /// What is to be said: messages that are claimed, ends that are to be recorded, that something has changed, that orders are missing.
     claims: Vec<Claim>,
-    ends: Vec<(Key, Arc<Message>, TaskEnd)>,
+    ends: Vec<(Key, Subject, TaskEnd)>,
     changed: bool,
     again: bool,
     /// So many records were written.
@@ -88,9 +88,8 @@ pub(super) struct Session {
 
 /// A message that has been taken from the queue.
 struct Held {
-    message: Arc<Message>,
+    delivery: Delivery,
     parcel: Parcel,
-    sequence: u64,
     /// Given back when the slot is free. `None`: its task has a result, which is being recorded.
     permit: Option<OwnedSemaphorePermit>,
     attempt: Option<u32>,
@@ -240,24 +239,25 @@ impl Session {
     }
 
     /// Has these ends recorded, and then acknowledges their messages.
-    fn record(&mut self, ends: Vec<(Key, Arc<Message>, TaskEnd)>) {
+    fn record(&mut self, ends: Vec<(Key, Subject, TaskEnd)>) {
         self.records += 1;
         let (epoch, member) = (self.terms.epoch, self.terms.member);
         let id = format!("{epoch}.{member}.{}", self.records);
-        let (mut keys, mut messages, mut its) = (Vec::new(), Vec::new(), Vec::new());
-        for (key, message, end) in ends {
+        let (mut keys, mut replies, mut its) = (Vec::new(), Vec::new(), Vec::new());
+        for (key, reply, end) in ends {
             keys.push(key);
-            messages.push(message);
+            replies.push(reply);
             its.push(end);
         }
         let payload = encode(&Record { epoch, member, ends: its }).unwrap_or_default();
         let (store, subject, news) = (self.store.clone(), self.names.result(), self.news.clone());
         tokio::spawn(async move {
-            let sequence = store.send(subject, id, payload).await.recorded(&store.context).await;
+            let message = Unsent::new(subject, id, payload);
+            let sequence = store.send(message).await.recorded(&store.context).await;
             let _ = news.send(News::Recorded(keys, sequence));
-            for message in messages {
+            for reply in replies {
                 // If that is lost, the coordinator drops the message when it turns up again.
-                let _ = message.ack().await;
+                store.acknowledge(reply, AckKind::Ack).await;
             }
         });
     }
@@ -275,7 +275,7 @@ impl Session {
         self.parts.abort_all();
         if end == End::Left {
             for held in self.held.values() {
-                let _ = held.message.ack_with(AckKind::Nak(None)).await;
+                self.store.acknowledge(held.delivery.reply.clone(), AckKind::Nak(None)).await;
             }
             self.stage = Stage::Left;
             self.say(false, Vec::new()).await;
@@ -306,7 +306,7 @@ impl Session {
             process::exit(1);
         }
         for held in self.held.values() {
-            let _ = held.message.ack_with(AckKind::Progress).await;
+            self.store.acknowledge(held.delivery.reply.clone(), AckKind::Progress).await;
         }
         let claims =
             self.held.iter().filter(|(_, held)| held.attempt.is_none()).map(|(key, held)| held.claim(*key));
@@ -354,7 +354,7 @@ impl Session {
             News::Pulse(epoch) if epoch == self.terms.epoch => self.pulse = Instant::now(),
             // Another coordinator has taken the job over.
             News::Pulse(_) => return Some(End::Lost),
-            News::Taken(message, parcel, permit) => self.taken(*message, parcel, permit).await,
+            News::Taken(delivery, parcel, permit) => self.taken(delivery, parcel, permit).await,
             News::Report(report) => self.report(report),
             News::Recorded(keys, sequence) => {
                 self.after = self.after.max(sequence);
@@ -394,12 +394,12 @@ impl Session {
             What::Later { task, copy } => {
                 let delay = (self.stage == Stage::Ready).then_some(self.terms.times.lease);
                 if let Some(held) = self.let_go((task, copy)) {
-                    let _ = held.message.ack_with(AckKind::Nak(delay)).await;
+                    self.store.acknowledge(held.delivery.reply, AckKind::Nak(delay)).await;
                 }
             }
             What::Drop { task, copy } => {
                 if let Some(held) = self.let_go((task, copy)) {
-                    let _ = held.message.ack_with(AckKind::Term).await;
+                    self.store.acknowledge(held.delivery.reply, AckKind::Term).await;
                 }
             }
             What::Forget => self.after = 0,
@@ -416,20 +416,16 @@ impl Session {
         Some(held)
     }
 
-    async fn taken(&mut self, message: Message, parcel: Parcel, permit: OwnedSemaphorePermit) {
+    async fn taken(&mut self, delivery: Delivery, parcel: Parcel, permit: OwnedSemaphorePermit) {
         if self.stage != Stage::Ready {
-            let _ = message.ack_with(AckKind::Nak(None)).await;
-            return;
+            return self.store.acknowledge(delivery.reply, AckKind::Nak(None)).await;
         }
-        let Ok(sequence) = message.info().map(|info| info.stream_sequence) else { return };
         let key = (parcel.envelope.task, parcel.copy);
-        let message = Arc::new(message);
         match self.held.get_mut(&key) {
             // The server has handed it out again; an acknowledgement of either counts.
-            Some(held) => held.message = message,
+            Some(held) => held.delivery = delivery,
             None => {
-                let held =
-                    Held { message, parcel, sequence, permit: Some(permit), attempt: None, cancelled: None };
+                let held = Held { delivery, parcel, permit: Some(permit), attempt: None, cancelled: None };
                 let claim = held.claim(key);
                 self.held.insert(key, held);
                 self.claims.push(claim);
@@ -454,9 +450,10 @@ impl Session {
             }
             Report::Answer { task, attempt, answer, ran } => {
                 let its = |(key, held): (&Key, &Held)| {
-                    (key.0 == task && held.attempt == Some(attempt)).then(|| (*key, held.message.clone()))
+                    (key.0 == task && held.attempt == Some(attempt))
+                        .then(|| (*key, held.delivery.reply.clone()))
                 };
-                let Some((key, message)) = self.held.iter().find_map(its) else { return };
+                let Some((key, reply)) = self.held.iter().find_map(its) else { return };
                 // A failure keeps its slot until the coordinator can read of it, and cancel what is queued.
                 let free = matches!(answer, Answer::Done(_) | Answer::Stored { .. })
                     && self.recording < self.slots.1;
@@ -467,7 +464,7 @@ impl Session {
                         self.recording += usize::from(held.permit.take().is_some());
                     }
                 }
-                self.ends.push((key, message, TaskEnd { task, attempt, answer, ran }));
+                self.ends.push((key, reply, TaskEnd { task, attempt, answer, ran }));
             }
             _ => {}
         }
@@ -476,6 +473,6 @@ impl Session {
 
 impl Held {
     fn claim(&self, (task, copy): Key) -> Claim {
-        Claim { task, copy, sequence: self.sequence }
+        Claim { task, copy, sequence: self.delivery.sequence }
     }
 }

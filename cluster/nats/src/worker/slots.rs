@@ -13,14 +13,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::{AckKind, Message};
+use async_nats::jetstream::AckKind;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::session::News;
-use crate::store::{PAUSE, Store};
+use crate::store::{Delivery, PAUSE, Store};
 use crate::wire::{Parcel, decode};
 
 /// So long the server keeps a request.
@@ -115,28 +115,28 @@ impl Slots {
             self.asked.drain(..pending.min(self.asked.len()));
             return false;
         }
-        let message = Message { message, context: self.store.context.clone() };
+        let Some(delivery) = message.reply.and_then(Delivery::new) else { return false };
         let permit = self.asked.pop_front().map(|(permit, _)| permit);
         let Some(permit) = permit.or_else(|| self.free.clone().try_acquire_owned().ok()) else {
-            let _ = message.ack_with(AckKind::Nak(None)).await;
+            self.store.acknowledge(delivery.reply, AckKind::Nak(None)).await;
             return false;
         };
         match decode::<Parcel>(&message.payload) {
             Ok(mut parcel) if parcel.epoch == self.epoch => {
                 let (store, news) = (self.store.clone(), self.news.clone());
                 let Some(object) = parcel.object.take() else {
-                    let _ = news.send(News::Taken(Box::new(message), parcel, permit));
+                    let _ = news.send(News::Taken(delivery, parcel, permit));
                     return false;
                 };
                 while self.fetching.try_join_next().is_some() {}
                 self.fetching.spawn(async move {
                     // Without it the task fails: its arguments cannot be decoded.
                     parcel.envelope.args = store.get(&object).await.unwrap_or_default().into();
-                    let _ = news.send(News::Taken(Box::new(message), parcel, permit));
+                    let _ = news.send(News::Taken(delivery, parcel, permit));
                 });
             }
             // Of another run, or of somebody else.
-            _ => _ = message.ack_with(AckKind::Term).await,
+            _ => self.store.acknowledge(delivery.reply, AckKind::Term).await,
         }
         false
     }

@@ -1,12 +1,14 @@
 //! What is too large for a message, and what shares one.
 
 use std::fs;
+use std::time::Duration;
 
 use forebear_cluster::ClusterError;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{job, shared_url, token, until};
-use crate::{ADD, GATE, LENGTH, LONG, REVERSE, TABLE, engine, files, pid_in, start};
+use crate::support::sieve::Sieve;
+use crate::support::{job, shared_port, shared_url, token, until};
+use crate::{ADD, GATE, LENGTH, LOG, LONG, REVERSE, TABLE, engine, files, pid_in, start};
 
 #[test]
 #[ignore = "needs a server: ci/nats"]
@@ -81,7 +83,7 @@ fn a_resource_whose_arguments_no_message_takes_is_refused() {
     assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
 }
 
-/// Claims, orders and ends that are there at the same time travel together. The server is asked for what it knows of the queue now and then, and not for each task.
+/// Claims, orders and ends that are there at the same time travel together. The server is asked for what it knows of the queue now and then, and not for each task. Nor does it confirm each task by itself.
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn tasks_that_are_under_way_together_share_messages() {
@@ -92,7 +94,8 @@ fn tasks_that_are_under_way_together_share_messages() {
 
     const TASKS: u32 = 2_000;
     let job = job();
-    let cluster = start(engine(&shared_url(), &job, LONG).workers(1).slots(16)).start().unwrap();
+    let sieve = Sieve::before(shared_port());
+    let cluster = start(engine(&sieve.url(), &job, LONG).workers(1).slots(16)).start().unwrap();
     let counts = Arc::new([const { AtomicU64::new(0) }; 2]);
     let (counted, (listens, is_listening)) = (counts.clone(), std::sync::mpsc::channel());
     let subjects = [
@@ -101,6 +104,13 @@ fn tasks_that_are_under_way_together_share_messages() {
         (0, format!("fb.{job}.result")),
         (1, format!("$JS.API.STREAM.INFO.FB_{job}_TASKS")),
     ];
+    let (confirmations, task) = (Arc::new(AtomicU64::new(0)), format!("fb.{job}.task."));
+    let asked = confirmations.clone();
+    sieve.lose(move |message| {
+        let asks = is_task(message, &task) == Some(true);
+        asked.fetch_add(asks.into(), Ordering::Relaxed);
+        false
+    });
     std::thread::spawn(move || {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio.block_on(async {
@@ -125,4 +135,45 @@ fn tasks_that_are_under_way_together_share_messages() {
     let [messages, questions] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
     assert!(messages < u64::from(2 * TASKS), "{messages} messages for {TASKS} tasks");
     assert!(questions < u64::from(TASKS / 10), "{questions} questions for {TASKS} tasks");
+    let confirmations = confirmations.load(Ordering::Relaxed);
+    assert!(confirmations < u64::from(TASKS / 2), "{confirmations} confirmations of {TASKS} tasks");
+}
+
+/// Of tasks that are sent together the server confirms the first and the last. One between these that does not get there is sent again.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_task_that_gets_lost_among_others_on_its_way_into_the_queue_is_sent_again() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    const TASKS: u32 = 500;
+    let (job, sieve) = (job(), Sieve::before(shared_port()));
+    let [unconfirmed, copies] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+    let cluster = start(engine(&sieve.url(), &job, LONG).workers(1).slots(16)).start().unwrap();
+    let (task, seen, copied) = (format!("fb.{job}.task."), unconfirmed.clone(), copies.clone());
+    sieve.lose(move |message| {
+        let Some(asks) = is_task(message, &task) else { return false };
+        // Its id has the number of its copy at the end.
+        let id = message.lines().find_map(|line| line.strip_prefix("Nats-Msg-Id: ")).unwrap();
+        copied.fetch_add((!id.ends_with(".0")).into(), Ordering::Relaxed);
+        !asks && seen.fetch_add(1, Ordering::Relaxed) % 10 == 0
+    });
+    let (dir, ..) = files();
+    let log = dir.path().join("log");
+    let values: Vec<_> = (0..TASKS).map(|n| cluster.schedule(&LOG, (log.clone(), n)).unwrap()).collect();
+    assert!(cluster.join_timeout(Duration::from_secs(120)).unwrap(), "some tasks do not run");
+    assert!(cluster.fetch(values).unwrap().into_iter().eq(0..TASKS));
+    let mut ran: Vec<u32> =
+        fs::read_to_string(log).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+    ran.sort_unstable();
+    assert!(ran.into_iter().eq(0..TASKS), "each has run once");
+    assert!(unconfirmed.load(Ordering::Relaxed) > 0, "no tasks were sent together");
+    // A look at the queue would have found it, too, some seconds later, and have had all sent as new copies.
+    assert_eq!(copies.load(Ordering::Relaxed), 0);
+}
+
+/// If a message of a client brings a task into the queue, whether it asks for a confirmation: then it names a subject for that, too.
+fn is_task(message: &str, subject: &str) -> Option<bool> {
+    let words: Vec<_> = message.lines().next()?.split_ascii_whitespace().collect();
+    (words.first() == Some(&"HPUB") && words.get(1)?.starts_with(subject)).then_some(words.len() == 5)
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod process;
 pub(crate) mod proxy;
+pub(crate) mod sieve;
 pub(crate) mod trio;
 #[path = "../../../tests/support/until.rs"]
 mod until;
@@ -27,6 +28,12 @@ fn variable(name: &str) -> String {
 /// The server of `ci/nats`.
 pub(crate) fn shared_url() -> String {
     variable("FOREBEAR_NATS_URL")
+}
+
+/// The port of loopback at which it listens.
+pub(crate) fn shared_port() -> u16 {
+    let url = shared_url();
+    url.rsplit(':').next().and_then(|port| port.parse().ok()).expect("its URL ends with its port")
 }
 
 pub(crate) fn token() -> String {
