@@ -7,7 +7,8 @@
 //! * The *loop*, which owns the ledger. It takes the coordinator's wishes before all else: what an event has the coordinator ask for is followed before the next message is looked at.
 //!   What it has for a member gathers until no message is there to be looked at, and then travels as one. After that the coordinator is told what has gathered for it, all together.
 //!   What may cancel something is told at once, with all that has gathered before it.
-//! * The *publisher*, which sends tasks into the queue in their order. Another task waits for the server's answers, and sends again what was not answered, under the same id.
+//! * The *publisher*, which sends tasks into the queue in their order, those together that are there together. Another task waits for the server's answers, one for the first and one for the last of
+//!   these, and sends again what the server may not have, under the same id.
 //! * The *reader* of the stream of results. It acknowledges
 //!   what it has handed over; what it has handed over twice is dropped by the ledger.
 //! * Two listeners, for requests to join and for what members say.
@@ -439,7 +440,7 @@ impl Engine {
             match wishes.try_recv() {
                 Ok(wish) => self.wish(wish),
                 Err(_) => {
-                    self.ledger.settle();
+                    self.ledger.settle(Instant::now());
                     let acts = self.ledger.take();
                     if acts.is_empty() {
                         return;

@@ -376,7 +376,7 @@ impl Ledger {
             return;
         }
         for claim in up.claims {
-            self.claim(up.member, claim);
+            self.claim(up.member, claim, now);
         }
         if let Some(holds) = up.holds {
             self.compare(up.member, up.applied, &holds);
@@ -407,7 +407,7 @@ impl Ledger {
         self.tell_worker(number);
     }
 
-    fn claim(&mut self, member: u64, claim: Claim) {
+    fn claim(&mut self, member: u64, claim: Claim, now: Instant) {
         let Claim { task, copy, sequence } = claim;
         let Some(its) = self.members.get(&member) else { return };
         let is_ready = its.state == WorkerState::Ready && its.leaving.is_none();
@@ -427,12 +427,9 @@ impl Ledger {
         }
         entry.attempts += 1;
         entry.lease = Some(Lease { member, cancelled: false, sequence, order });
-        let (attempt, due) = (entry.attempts, entry.due);
+        let attempt = entry.attempts;
+        let time_left = entry.due.map(|due| due.saturating_duration_since(now));
         self.acts.push(Act::Tell(Event::Started { task, worker: id, attempt }));
-        // By the last tick, which may be older than the task.
-        let (now, most) = (self.last_tick, entry.envelope.time_left);
-        let left = |due: Instant| now.map_or(most, |now| Some(due.saturating_duration_since(now)).min(most));
-        let time_left = due.and_then(left);
         self.order(member, What::Start { task, copy, attempt, time_left });
     }
 
@@ -463,7 +460,7 @@ impl Ledger {
     }
 
     /// Answers the claims that waited for records. Called when the coordinator's own orders that came of those have been followed.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self, now: Instant) {
         let read = self.read;
         let due: Vec<(u64, Claim)> = (self.members.iter_mut())
             .flat_map(|(number, member)| {
@@ -474,7 +471,7 @@ impl Ledger {
                 due.into_iter().map(move |(_, claim)| (*number, claim))
             })
             .collect();
-        due.into_iter().for_each(|(member, claim)| self.claim(member, claim));
+        due.into_iter().for_each(|(member, claim)| self.claim(member, claim, now));
     }
 
     /// The server has confirmed that this copy is in the queue.

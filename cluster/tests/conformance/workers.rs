@@ -1,6 +1,6 @@
 //! Rows 48 to 68: workers that die, come back, join and leave.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{FailureKind, FetchError, RemoteState, TaskOptions};
@@ -118,12 +118,21 @@ pub(crate) fn r53_an_error_comes_out_while_a_worker_recovers<B: Bed>() {
     field.cluster.schedule(&COUNT, counter).unwrap().fetch().unwrap();
 }
 
+/// The time of a task passes while it waits for a worker.
 pub(crate) fn r54_a_task_waits_for_a_worker_as_long_as_it_has_time<B: Bed>() {
+    /// Enough for a task that does nothing, if it were counted from when a worker takes it.
+    const TIME: Duration = Duration::from_millis(500);
     let field = field::<B>(1);
     field.kill("worker-0");
     let waits = field.cluster.schedule(&ADD, (1, 2)).unwrap();
-    let late = TaskOptions::new().timeout(Duration::ZERO).raise(false);
+    let late = TaskOptions::new().timeout(TIME).raise(false);
     let late = field.cluster.schedule_with(&late, &LOG, field.at("late")).unwrap();
+    // When this one has ended, the engine has taken those before it: their time runs.
+    let last = field.cluster.schedule(&ADD, (3, 4)).unwrap();
+    last.cancel();
+    assert!(matches!(last.fetch(), Err(FetchError::Dropped)));
+    let taken = Instant::now();
+    until(|| taken.elapsed() > TIME);
     assert!(!field.cluster.done().unwrap());
     field.add("worker-0");
     assert_eq!(waits.fetch().unwrap(), 3);

@@ -90,7 +90,12 @@ impl Field {
     }
 
     fn submit(&mut self, number: u64) -> TaskId {
-        let envelope = envelope(number);
+        self.submit_within(number, None)
+    }
+
+    fn submit_within(&mut self, number: u64, time: Option<Duration>) -> TaskId {
+        let mut envelope = envelope(number);
+        envelope.time_left = time;
         let task = envelope.task;
         self.ledger.submit(envelope, self.now);
         self.take();
@@ -199,16 +204,41 @@ fn a_worker_gets_nothing_before_its_last_record_is_read() {
     // It says so once more, and still is answered once.
     field.claim_after(a, second, 0, 2);
     field.ledger.record(2, None);
-    field.ledger.settle();
+    field.ledger.settle(field.now);
     field.take();
     assert!(field.told().is_empty(), "one before it is not read");
     field.record(1, a, first, 1, failed());
     assert!(field.told().is_empty(), "the coordinator has its say first");
     field.ledger.cancel_before(1);
-    field.ledger.settle();
+    field.ledger.settle(field.now);
     field.take();
     assert!(matches!(field.told()[..], [(_, What::Drop { .. })]), "{:?}", field.sent);
     assert!(field.events.iter().any(|event| matches!(event, Event::Drained { before: 1 })));
+}
+
+/// Also of a claim that waits for a record.
+#[test]
+fn the_time_of_a_task_passes_while_it_is_queued() {
+    let mut field = Field::new();
+    let (a, time) = (field.worker("a"), Duration::from_secs(5));
+    let [first, second, third] = [1, 2, 3].map(|number| field.submit_within(number, Some(time)));
+    let left = |field: &Field| match field.told()[..] {
+        [(_, What::Start { time_left, .. })] => *time_left,
+        ref told => panic!("{told:?}"),
+    };
+    field.pass(Duration::ZERO, true);
+    field.now += Duration::from_secs(3);
+    field.claim(a, first, 0);
+    assert_eq!(left(&field), Some(Duration::from_secs(2)));
+    field.claim_after(a, second, 0, 1);
+    field.now += Duration::from_secs(1);
+    field.record(1, a, first, 1, done());
+    field.ledger.settle(field.now);
+    field.take();
+    assert_eq!(left(&field), Some(Duration::from_secs(1)));
+    field.now += Duration::from_secs(2);
+    field.claim(a, third, 0);
+    assert_eq!(left(&field), Some(Duration::ZERO));
 }
 
 #[test]

@@ -55,7 +55,7 @@ const LENGTH: TaskFn<PerWorker<Vec<u8>>, usize> =
     TaskFn::new("length", |ctx, table| Ok(ctx.local(&table)?.len()));
 
 fn known() -> Tasks {
-    tasks![ADD, LOG, GATE, STUCK, REVERSE, TABLE, LENGTH, EXIT, order::FAIL, order::TELL]
+    tasks![ADD, LOG, GATE, STUCK, REVERSE, TABLE, LENGTH, EXIT, order::FAIL]
 }
 
 /// What the workers run that the coordinator starts: this program, with this test alone.

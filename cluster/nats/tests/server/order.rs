@@ -1,9 +1,10 @@
 //! The order in which the engine follows what it reads.
 
+use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use std::{fs, thread};
 
 use forebear::Error;
 use forebear::time::sleep;
@@ -11,7 +12,8 @@ use forebear_cluster::engine::{Engine, Event, EventSink, Job, Link};
 use forebear_cluster::{ClusterError, FetchError, TaskFn};
 use futures_util::StreamExt;
 
-use crate::support::{job, shared_url, token, until};
+use crate::support::sieve::Sieve;
+use crate::support::{job, shared_port, shared_url, token, until};
 use crate::{ClusterCoordinator, LOG, LONG, dying, engine, files, known, pid_in};
 
 /// Fails when the second file is there.
@@ -23,79 +25,20 @@ pub(crate) const FAIL: TaskFn<(PathBuf, PathBuf), ()> = TaskFn::new("fail", |_, 
     Err(Error::other("no"))
 });
 
-/// Reports progress when the second file is there, and ends when it is cancelled.
-pub(crate) const TELL: TaskFn<(PathBuf, PathBuf), ()> = TaskFn::new("tell", |ctx, (begun, gate)| {
-    dying::say(&begun)?;
-    while !gate.exists() {
-        sleep(Duration::from_millis(1))?;
-    }
-    ctx.progress(0.5);
-    Ok(sleep(Duration::MAX)?)
-});
+/// An engine that counts what it says has begun.
+struct Counted<E>(E, Arc<AtomicUsize>);
 
-/// Whether the engine's thread is to wait where it tells of progress, and whether it does.
-#[derive(Default)]
-struct Hold {
-    state: Mutex<(bool, bool)>,
-    changed: Condvar,
-}
-
-impl Hold {
-    fn here(&self) {
-        let mut state = self.state.lock().unwrap();
-        state.1 = true;
-        self.changed.notify_all();
-        while state.0 {
-            state = self.changed.wait(state).unwrap();
-        }
-    }
-
-    fn wait(&self) {
-        drop(self.changed.wait_while(self.state.lock().unwrap(), |state| !state.1).unwrap());
-    }
-
-    fn set(&self, hold: bool) {
-        self.state.lock().unwrap().0 = hold;
-        self.changed.notify_all();
-    }
-}
-
-/// An engine whose thread can be held.
-struct Held<E>(E, Arc<Hold>);
-
-impl<E: Engine> Engine for Held<E> {
+impl<E: Engine> Engine for Counted<E> {
     fn start(self: Box<Self>, mut job: Job) -> Result<Box<dyn Link>, ClusterError> {
-        let (events, hold) = (job.events, self.1);
+        let (events, begun) = (job.events, self.1);
         job.events = EventSink::new(move |event| {
-            if let Event::Progress { .. } = event {
-                hold.here();
+            if let Event::Started { .. } = event {
+                begun.fetch_add(1, Ordering::Relaxed);
             }
             events.tell(event);
         });
         Box::new(self.0).start(job)
     }
-}
-
-/// Says how often a message has come to this subject, from now on.
-fn count(subject: String) -> impl Fn() -> u64 {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    let (count, (listens, is_listening)) = (Arc::new(AtomicU64::new(0)), std::sync::mpsc::channel());
-    let counted = count.clone();
-    thread::spawn(move || {
-        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        tokio.block_on(async {
-            let client = async_nats::ConnectOptions::with_token(token()).connect(shared_url()).await.unwrap();
-            let mut messages = client.subscribe(subject).await.unwrap();
-            client.flush().await.unwrap();
-            listens.send(()).unwrap();
-            while messages.next().await.is_some() {
-                counted.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-    });
-    is_listening.recv().unwrap();
-    move || count.load(Ordering::Relaxed)
 }
 
 /// How many tasks the server has, and how many of these no worker has taken.
@@ -110,33 +53,33 @@ fn queue(job: &str) -> (u64, u64) {
     })
 }
 
-/// The engine is held while a task fails and its worker takes the next one. So it finds both messages when it goes on: that of the failure, and the claim of the next task.
+/// The record of the failure is kept back until the engine has the claim of the task behind it. So the claim waits for the record, and the engine has both when it reads that.
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn a_failure_cancels_the_queue_before_a_claim_that_is_there_with_it_is_granted() {
-    let (job, hold) = (job(), Arc::new(Hold::default()));
-    let local = Held(engine(&shared_url(), &job, LONG).workers(2), hold.clone());
-    let cluster = ClusterCoordinator::builder(local).tasks(known()).min_workers(2).start().unwrap();
-    let (dir, begun, gate) = files();
-    let [fails, fail, ran] = ["fails", "fail", "ran"].map(|name| dir.path().join(name));
-    let tells = cluster.schedule(&TELL, (begun.clone(), gate.clone())).unwrap();
+    let (job, sieve, begun) = (job(), Sieve::before(shared_port()), Arc::new(AtomicUsize::new(0)));
+    let counted = Counted(engine(&sieve.url(), &job, LONG).workers(1), begun.clone());
+    let cluster = ClusterCoordinator::builder(counted).tasks(known()).start().unwrap();
+    let (dir, fails, fail) = files();
+    let ran = dir.path().join("ran");
     let failing = cluster.schedule(&FAIL, (fails.clone(), fail.clone())).unwrap();
-    assert_ne!(pid_in(&begun), pid_in(&fails));
+    pid_in(&fails);
     let behind = cluster.schedule(&LOG, (ran.clone(), 1)).unwrap();
-    until(|| queue(&job) == (3, 1));
-    hold.set(true);
-    fs::write(gate, "").unwrap();
-    hold.wait();
+    until(|| queue(&job) == (2, 1));
+    // A message of the stream of results says to whom it is acknowledged.
+    let record = format!("$JS.ACK.FB_{job}_RESULTS.");
+    sieve.keep(move |message| message.contains(&record));
     fs::write(fail, "").unwrap();
-    until(|| queue(&job).1 == 0);
-    // The claim is sent before its worker beats once more. Both workers beat.
-    let beats = count(format!("fb.{job}.up"));
-    until(|| beats() >= 4);
-    hold.set(false);
+    until(|| sieve.kept() > 0 && queue(&job).1 == 0);
+    // What the worker says now comes behind its claim.
+    let dumps = cluster.dump(Duration::from_secs(60)).unwrap();
+    assert!(dumps.iter().all(|dump| dump.text.is_some()), "{dumps:?}");
+    assert_eq!(begun.load(Ordering::Relaxed), 1);
+    sieve.release();
     assert!(matches!(cluster.join(), Err(ClusterError::Task(failure)) if failure.to_string().contains("no")));
     assert!(matches!(failing.fetch(), Err(FetchError::Task(_))));
-    assert!(matches!(tells.fetch(), Err(FetchError::Dropped)));
     assert!(matches!(behind.fetch(), Err(FetchError::Dropped)));
+    assert_eq!(begun.load(Ordering::Relaxed), 1, "what was behind it has begun");
     assert_eq!(cluster.schedule(&LOG, (ran.clone(), 2)).unwrap().fetch().unwrap(), 2);
     assert_eq!(fs::read_to_string(ran).unwrap(), "2\n");
 }
