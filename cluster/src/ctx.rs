@@ -31,6 +31,20 @@ use crate::worker::NodeInner;
 /// assert_eq!(cluster.schedule(&STEPS, 3)?.fetch().unwrap(), "3 steps on worker-0");
 /// # Ok::<(), ClusterError>(())
 /// ```
+///
+/// Outside a task there is none: a program cannot make one, and a task cannot keep its own for later.
+///
+/// ```compile_fail
+/// use forebear_cluster::{TaskCtx, TaskFn};
+/// use std::sync::Mutex;
+///
+/// static KEPT: Mutex<Option<&'static TaskCtx>> = Mutex::new(None);
+///
+/// const KEEP: TaskFn<(), ()> = TaskFn::new("keep", |ctx, ()| {
+///     *KEPT.lock().unwrap() = Some(ctx); // it does not live so long
+///     Ok(())
+/// });
+/// ```
 pub struct TaskCtx {
     pub(crate) node: Arc<NodeInner>,
     pub(crate) task: Option<TaskId>,

@@ -91,6 +91,14 @@ impl<A, R> fmt::Debug for TaskFn<A, R> {
 /// let table = cluster.per_worker(&TABLE, 1_000)?; // an argument of tasks
 /// # Ok::<(), ClusterError>(())
 /// ```
+///
+/// As a [task](TaskFn) it captures nothing of the coordinator:
+///
+/// ```compile_fail
+/// use forebear_cluster::ResourceFn;
+/// let rows = 1_000;
+/// let table: ResourceFn<(), Vec<u32>> = ResourceFn::new("table", move |_, ()| Ok((0..rows).collect()));
+/// ```
 pub struct ResourceFn<A, R> {
     name: &'static str,
     run: fn(&TaskCtx, A) -> Result<R, Error>,

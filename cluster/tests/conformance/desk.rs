@@ -227,6 +227,22 @@ pub(crate) const TOTAL: ResourceFn<PerWorker<Vec<u8>>, u64> =
 pub(crate) const KNOWN_TOTAL: TaskFn<PerWorker<u64>, u64> =
     TaskFn::new("known total", |ctx, total| Ok(*ctx.local(&total)?));
 
+/// The numbers below this one, in an order that the worker's number gives.
+pub(crate) const SHUFFLED: ResourceFn<u32, Vec<u32>> = ResourceFn::new("shuffled", |ctx, n| {
+    let factor = (2 * ctx.worker_index() as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut numbers: Vec<u32> = (0..n).collect();
+    numbers.sort_by_key(|number| u64::from(*number).wrapping_mul(factor));
+    Ok(numbers)
+});
+
+/// When its gate is open, so that it keeps its worker until then: the worker's number, and its order.
+pub(crate) const SHUFFLE: TaskFn<(Desk, String, PerWorker<Vec<u32>>), (usize, Vec<u32>)> =
+    TaskFn::new("shuffle", |ctx, (desk, gate, numbers)| {
+        desk.log(&format!("started {gate}"));
+        desk.pass(&gate)?;
+        Ok((ctx.worker_index(), ctx.local(&numbers)?.to_vec()))
+    });
+
 /// A result that is too large for a message, beyond a thousand.
 pub(crate) const BYTES: TaskFn<u32, Vec<u8>> = TaskFn::new("bytes", |_, n| Ok(bytes(n)));
 
@@ -308,6 +324,8 @@ pub(crate) fn all_tasks() -> Tasks {
         TABLE,
         TOTAL,
         KNOWN_TOTAL,
+        SHUFFLED,
+        SHUFFLE,
         BYTES,
         SUM,
         NUMBER,

@@ -4,7 +4,8 @@ use forebear_cluster::{FailureKind, FetchError};
 
 use crate::bed::{Bed, failure_of, field};
 use crate::desk::{
-    BROKEN, COUNT, COUNT_GATED, COUNT_TWO, COUNTER, KNOWN_TOTAL, NOTHING, TABLE, TOTAL, bytes, sum_of,
+    BROKEN, COUNT, COUNT_GATED, COUNT_TWO, COUNTER, KNOWN_TOTAL, NOTHING, SHUFFLE, SHUFFLED, TABLE, TOTAL,
+    bytes, sum_of,
 };
 
 pub(crate) fn r34_each_task_gets_the_part_of_its_worker<B: Bed>() {
@@ -65,6 +66,70 @@ pub(crate) fn r38_a_resource_is_made_of_what_is_there_already<B: Bed>() {
     field.kill("worker-0");
     field.add("worker-0");
     check();
+}
+
+/// However often each worker uses its part, it finds what it has made itself.
+pub(crate) fn r39_what_a_resource_makes_is_its_workers_alone<B: Bed>() {
+    let field = field::<B>(2);
+    let counter = field.cluster.per_worker(&COUNTER, field.at("counter")).unwrap();
+    for round in 1..4 {
+        // Both at once, so that each worker has one.
+        let gates = ["a", "b"].map(|gate| format!("{gate}{round}"));
+        let values = gates.each_ref().map(|gate| {
+            let args = (field.desk.clone(), gate.clone(), counter.clone());
+            field.cluster.schedule(&COUNT_GATED, args).unwrap()
+        });
+        gates.iter().for_each(|gate| field.desk.await_lines(&format!("started {gate}"), 1));
+        gates.iter().for_each(|gate| field.desk.open(gate));
+        let counts = field.cluster.fetch(values).unwrap().map(|(_, _, count)| count);
+        assert_eq!(counts, [round; 2]);
+    }
+}
+
+/// What only another cluster has is not there for the function. The error comes out where the resource is used, and says so.
+pub(crate) fn r40_a_resource_that_asks_for_what_its_worker_cannot_have_fails_at_join<B: Bed>() {
+    let (mine, other) = (field::<B>(1), field::<B>(1));
+    let stored = other.cluster.put(&bytes(1)).unwrap();
+    let strange = other.cluster.per_worker(&TABLE, (Vec::new(), stored)).unwrap();
+    let total = mine.cluster.per_worker(&TOTAL, strange).unwrap();
+    let value = mine.cluster.schedule(&KNOWN_TOTAL, total).unwrap();
+    let raised = failure_of(mine.cluster.join());
+    let Err(FetchError::Task(fetched)) = value.fetch() else { panic!("it has failed") };
+    for failure in [raised, fetched] {
+        let FailureKind::Resource { resource, cause } = failure.kind() else { panic!("{failure}") };
+        assert_eq!(resource, "total");
+        assert!(cause.to_string().contains("another one made it"), "{cause}");
+    }
+}
+
+/// The number of its worker is the seed. So a worker that comes back under its name has its order again.
+pub(crate) fn r41_workers_shuffle_differently<B: Bed>() {
+    const NUMBERS: u32 = 100;
+    let field = field::<B>(2);
+    let shuffled = field.cluster.per_worker(&SHUFFLED, NUMBERS).unwrap();
+    let orders = |round: &str| {
+        let gates = ["a", "b"].map(|gate| format!("{gate} {round}"));
+        let values = gates.each_ref().map(|gate| {
+            let args = (field.desk.clone(), gate.clone(), shuffled.clone());
+            field.cluster.schedule(&SHUFFLE, args).unwrap()
+        });
+        gates.iter().for_each(|gate| field.desk.await_lines(&format!("started {gate}"), 1));
+        gates.iter().for_each(|gate| field.desk.open(gate));
+        let mut orders = field.cluster.fetch(values).unwrap();
+        orders.sort_unstable();
+        orders
+    };
+    let first = orders("first");
+    let [(0, a), (1, b)] = &first else { panic!("each worker has one: {first:?}") };
+    assert_ne!(a, b);
+    for order in [a, b] {
+        let mut numbers = order.clone();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..NUMBERS));
+    }
+    field.kill("worker-1");
+    field.add("worker-1");
+    assert_eq!(orders("second"), first);
 }
 
 pub(crate) fn r42_a_resource_is_made_once_on_each_worker<B: Bed>() {

@@ -68,6 +68,9 @@ macro_rules! conform {
                     r35_two_resources_of_one_function_are_independent
                     r36_several_resources_in_one_call_keep_their_state
                     r38_a_resource_is_made_of_what_is_there_already
+                    r39_what_a_resource_makes_is_its_workers_alone
+                    r40_a_resource_that_asks_for_what_its_worker_cannot_have_fails_at_join
+                    r41_workers_shuffle_differently
                     r42_a_resource_is_made_once_on_each_worker
                     r43_a_resource_that_failed_fails_the_tasks_that_ask_for_it
                     r44_a_resource_that_failed_and_is_not_used_does_no_harm
