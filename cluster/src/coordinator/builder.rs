@@ -202,12 +202,15 @@ impl ClusterCoordinatorBuilder {
             Ok(()) => Ok(coordinator),
             Err(Unmet::Error(ClusterError::Unavailable { reason, .. })) => Err(start_error(reason)),
             Err(Unmet::Error(error)) => Err(error),
-            Err(Unmet::TimedOut) => Err(start_error(format_args!(
-                "{} of {} workers were ready after {:?}; see what the others wrote, or set `min_workers` or `start_timeout`",
-                coordinator.workers().iter().filter(|worker| worker.state == WorkerState::Ready).count(),
-                self.min_workers,
-                self.start_timeout,
-            ))),
+            Err(Unmet::TimedOut) => {
+                let (workers, time) = (coordinator.workers(), self.start_timeout);
+                let ready = workers.iter().filter(|worker| worker.state == WorkerState::Ready).count();
+                let why = if workers.is_empty() { "start some" } else { "see what the others wrote" };
+                Err(start_error(format_args!(
+                    "{ready} of {} workers were ready after {time:?}; {why}, or set `min_workers` or `start_timeout`",
+                    self.min_workers,
+                )))
+            }
         }
     }
 }

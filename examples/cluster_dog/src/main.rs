@@ -4,6 +4,7 @@
 //! cargo run --release -p cluster_dog                                                     two processes on this machine
 //! cargo run --release -p cluster_dog --features nats -- --nats nats://127.0.0.1:4222     two, over a server
 //! cluster_dog --nats tls://queue.example.org --credentials dog.creds --worker            one more, on another machine
+//! cluster_dog --nats tls://queue.example.org --credentials dog.creds --workers 0         with workers elsewhere alone
 //! ```
 //!
 //! `kill -9` any of the workers while it runs: the picture comes out the same, byte for byte. `--kill-at 5,9` has the program do that itself.
@@ -48,7 +49,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use blocks::{Grid, Rect};
-use clap::Parser;
 use forebear_cluster::{ClusterCoordinator, LocalProcesses, PerWorker, RemoteValue, Stored, worker};
 use options::Options;
 use picture::{Output, Source};
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     worker::entry(known());
     #[cfg(feature = "nats")]
     forebear_cluster_nats::worker::entry(known());
-    let options = Options::parse();
+    let options = Options::checked();
     let ended = if options.worker { work(&options) } else { run(&options) };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -85,7 +85,12 @@ fn work(options: &Options) -> anyhow::Result<()> {
 fn start(options: &Options) -> anyhow::Result<ClusterCoordinator> {
     #[cfg(feature = "nats")]
     if let Some(engine) = options.engine()? {
-        return Ok(ClusterCoordinator::builder(engine).tasks(known()).start()?);
+        let elsewhere = options.workers == 0;
+        if elsewhere {
+            eprintln!("waits for a worker: the same program with --worker, and the same --nats and --job");
+        }
+        let started = ClusterCoordinator::builder(engine).tasks(known()).start();
+        return started.with_context(|| if elsewhere { "no worker elsewhere" } else { "no cluster" });
     }
     if options.nats.is_some() {
         bail!("--nats cannot be used{}", options.without_nats());

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 #[cfg(feature = "nats")]
 use anyhow::Context;
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 /// Smooth a picture at two scales on a cluster, and write the difference.
 #[derive(Debug, Parser)]
@@ -13,7 +14,7 @@ pub(crate) struct Options {
     /// PNG file to write.
     #[arg(short, long, value_name = "FILE", default_value = "cluster_dog.png")]
     pub(crate) output: PathBuf,
-    /// Worker processes on this machine.
+    /// Worker processes on this machine. 0 if all are elsewhere, which needs --nats.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) workers: usize,
     /// Tile the picture so often in both directions, to make the work last.
@@ -54,6 +55,21 @@ fn block(text: &str) -> Result<usize, String> {
 }
 
 impl Options {
+    /// The program's arguments. It ends with a message if they are wrong.
+    pub(crate) fn checked() -> Options {
+        let options = Options::parse();
+        let wrong = match (options.workers, &options.nats) {
+            (0, None) => {
+                "--workers 0 leaves nobody who runs the tasks: ask for at least 1, or for workers elsewhere by --nats"
+            }
+            (0, Some(_)) if !options.kill_at.is_empty() => {
+                "--kill-at kills workers of this machine, and --workers 0 says that there are none"
+            }
+            _ => return options,
+        };
+        Options::command().error(ErrorKind::ValueValidation, wrong).exit()
+    }
+
     /// What to say about `--nats` in a program that was built without it.
     pub(crate) fn without_nats(&self) -> &'static str {
         if cfg!(feature = "nats") { "" } else { ": build with --features nats" }
