@@ -200,10 +200,10 @@ impl<T> Completer<T> {
     pub fn fail(self, error: impl Into<Error>) {
         let error = error.into();
         match self.claim() {
-            // SAFETY: W1: claimed above; the runner's link is the completer's.
-            Some(header) => {
-                Self::end(header, || unsafe { finish::fail(header, NoValue::Error(error), true) })
-            }
+            Some(header) => Self::end(header, || {
+                // SAFETY: W1: claimed above; the runner's link is the completer's.
+                unsafe { finish::fail(header, NoValue::Error(error), true) }
+            }),
             // A panic of its destructor ends here, as where a request drops an error.
             None => drop_contained(error),
         }
