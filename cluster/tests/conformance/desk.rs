@@ -235,8 +235,11 @@ pub(crate) const SHUFFLED: ResourceFn<u32, Vec<u32>> = ResourceFn::new("shuffled
     Ok(numbers)
 });
 
+/// A desk, a gate, and the numbers.
+type Shuffled = (Desk, String, PerWorker<Vec<u32>>);
+
 /// When its gate is open, so that it keeps its worker until then: the worker's number, and its order.
-pub(crate) const SHUFFLE: TaskFn<(Desk, String, PerWorker<Vec<u32>>), (usize, Vec<u32>)> =
+pub(crate) const SHUFFLE: TaskFn<Shuffled, (usize, Vec<u32>)> =
     TaskFn::new("shuffle", |ctx, (desk, gate, numbers)| {
         desk.log(&format!("started {gate}"));
         desk.pass(&gate)?;
