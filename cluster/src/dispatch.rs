@@ -21,12 +21,14 @@
 //!
 //! Nobody waits here. A task that goes back needs no room.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::mem;
 use std::ptr;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::by_task::ByTask;
 use crate::engine::{
     Answer, Envelope, Event, EventSink, Order, Report, Resource, ResourceId, TaskId, WorkerId, WorkerState,
     WorkerStatus,
@@ -84,7 +86,7 @@ struct Worker {
     port: Arc<dyn Port>,
     slots: usize,
     state: WorkerState,
-    running: HashMap<TaskId, Leased>,
+    running: ByTask<Leased>,
     orphans: HashSet<(TaskId, u32)>,
 }
 
@@ -291,7 +293,7 @@ impl Dispatcher {
             if state.closed {
                 return state.outbox.push_back(Message::Stop(port));
             }
-            let (running, orphans) = (HashMap::new(), HashSet::new());
+            let (running, orphans) = (ByTask::default(), HashSet::new());
             let worker = Worker { port: port.clone(), slots, state: WorkerState::Starting, running, orphans };
             state.workers.insert(id.clone(), worker);
             // Before its orders: events name only workers that the coordinator knows.
@@ -451,19 +453,26 @@ impl DispatchState {
 
     fn answered(&mut self, id: &WorkerId, task: TaskId, attempt: u32, answer: Answer, ran: Duration) {
         let Some(worker) = self.workers.get_mut(id) else { return };
-        if worker.orphans.remove(&(task, attempt)) {
+        if !worker.orphans.is_empty() && worker.orphans.remove(&(task, attempt)) {
             return self.forget_if_over(id);
         }
-        if worker.running.get(&task).is_none_or(|leased| leased.queued.attempts != attempt) {
+        let Entry::Occupied(leased) = worker.running.entry(task) else {
+            self.dropped += 1;
+            return;
+        };
+        if leased.get().queued.attempts != attempt {
             self.dropped += 1;
             return;
         }
-        worker.running.remove(&task);
-        if worker.state == WorkerState::Ready {
+        leased.remove();
+        let state = worker.state;
+        if state == WorkerState::Ready {
             self.free.push_back(id.clone());
         }
         self.end(task, Some(id.clone()), attempt, answer, ran);
-        self.leave_if_drained(id);
+        if state == WorkerState::Draining {
+            self.leave_if_drained(id);
+        }
     }
 
     /// The worker of this lease is gone.

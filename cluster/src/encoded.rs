@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 
 /// So many bytes need no memory but that of the answer.
@@ -9,8 +10,7 @@ const SMALL: usize = 128;
 
 /// A value in postcard. A small one takes one piece of memory.
 pub(crate) fn encoded<T: Serialize>(value: &T) -> Result<Arc<[u8]>, postcard::Error> {
-    postcard::to_extend(value, SharedBytes { small: [0; SMALL], length: 0, large: Vec::new() })
-        .map(SharedBytes::into_arc)
+    postcard::serialize_with_flavor(value, SharedBytes { small: [0; SMALL], length: 0, large: Vec::new() })
 }
 
 /// Bytes, on the stack as long as they are few.
@@ -21,30 +21,30 @@ struct SharedBytes {
     large: Vec<u8>,
 }
 
-impl SharedBytes {
-    fn into_arc(self) -> Arc<[u8]> {
-        if self.large.is_empty() { Arc::from(&self.small[..self.length]) } else { Arc::from(self.large) }
-    }
-}
+impl Flavor for SharedBytes {
+    type Output = Arc<[u8]>;
 
-impl Extend<u8> for SharedBytes {
-    fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
-        let mut bytes = bytes.into_iter();
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        let end = self.length + bytes.len();
         if self.large.is_empty() {
-            for byte in bytes.by_ref() {
-                if self.length == SMALL {
-                    self.large.reserve(2 * SMALL);
-                    self.large.extend(self.small);
-                    self.large.push(byte);
-                    break;
-                }
-                self.small[self.length] = byte;
-                self.length += 1;
+            if let Some(place) = self.small.get_mut(self.length..end) {
+                place.copy_from_slice(bytes);
+                self.length = end;
+                return Ok(());
             }
+            self.large.reserve(end.max(2 * SMALL));
+            self.large.extend_from_slice(&self.small[..self.length]);
         }
-        if !self.large.is_empty() {
-            self.large.extend(bytes);
-        }
+        self.large.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.try_extend(&[byte])
+    }
+
+    fn finalize(self) -> postcard::Result<Arc<[u8]>> {
+        Ok(if self.large.is_empty() { Arc::from(&self.small[..self.length]) } else { Arc::from(self.large) })
     }
 }
 

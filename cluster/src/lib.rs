@@ -31,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+mod by_task;
 mod cache;
 mod coordinator;
 mod ctx;

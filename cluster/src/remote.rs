@@ -117,7 +117,7 @@ pub enum RemoteState {
 }
 
 impl RemoteState {
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         !matches!(self, RemoteState::Queued | RemoteState::Running { .. })
     }
 }
@@ -139,17 +139,15 @@ impl Slot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the state. Those that wait for the end are notified by [`tell_if_over`](Self::tell_if_over).
+    /// Sets the state. Those that wait for the end are notified by [`tell`](Self::tell).
     pub(crate) fn set(&self, new: RemoteState) {
         *self.lock() = new;
     }
 
-    /// Wakes the waiters, if it is over.
-    pub(crate) fn tell_if_over(&self) {
-        if self.lock().is_over() {
-            self.over.set();
-            self.some.iter().for_each(|some| some.set());
-        }
+    /// It is over: wakes the waiters.
+    pub(crate) fn tell(&self) {
+        self.over.set();
+        self.some.iter().for_each(|some| some.set());
     }
 
     /// Somebody waits for it, or there are several handles. A value whose handle is about to be made counts as wanted.

@@ -3,10 +3,11 @@
 mod shape;
 
 use std::any::{Any, type_name};
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forebear::Error;
 use serde::de::DeserializeOwned;
@@ -304,8 +305,23 @@ impl Signature {
 struct Known {
     /// The name, for messages.
     name: Arc<str>,
+    /// What requests are called that run it.
+    request: &'static str,
     signature: Signature,
     entry: Entry,
+}
+
+/// The name of a task's requests. It is made once, however many requests have it, and stays, as the name of the task does.
+fn request_name(name: &str) -> &'static str {
+    static KNOWN: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    let name = format!("task {name}");
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = known.get(name.as_str()) {
+        return known;
+    }
+    let name = name.leak();
+    known.insert(name);
+    name
 }
 
 /// The types, as the compiler writes them.
@@ -369,7 +385,10 @@ impl Tasks {
     }
 
     fn insert(&mut self, name: &'static str, signature: Signature, entry: Entry) {
-        if let Some(first) = self.table.insert(name, Known { name: name.into(), signature, entry }) {
+        if let Some(first) = self
+            .table
+            .insert(name, Known { name: name.into(), request: request_name(name), signature, entry })
+        {
             self.twice.get_or_insert(name);
             // A worker's coordinator sees by that what is wrong with the worker's program.
             let twice = Signature::new("two of this name".into(), None);
@@ -383,6 +402,14 @@ impl Tasks {
 
     pub(crate) fn get(&self, name: &str) -> Option<&Entry> {
         self.table.get(name).map(|known| &known.entry)
+    }
+
+    /// What the request is called that runs a task of this name.
+    pub(crate) fn request_name(&self, name: &str) -> Cow<'static, str> {
+        match self.table.get(name) {
+            Some(known) => Cow::Borrowed(known.request),
+            None => Cow::Owned(format!("task {name}")),
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), ClusterError> {

@@ -9,7 +9,8 @@
 //! * A task that was not cancelled by an order never answers `Cancelled`: its time was over, or it failed.
 //! * User code (tasks, makers, destructors of resources) runs in requests, never in [`Node::order`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,6 +20,7 @@ use std::time::Instant;
 use forebear::sync::Event;
 use forebear::{AnyRequest, CancelReason, Error, Outcome, Request, RequestBuilder, Runtime};
 
+use crate::by_task::ByTask;
 use crate::cache::{Cache, of_store};
 use crate::ctx::TaskCtx;
 use crate::engine::{
@@ -97,7 +99,7 @@ struct WorkerState {
     making: usize,
     /// `Begin` has come, and `Ready` has not been reported.
     beginning: bool,
-    running: HashMap<TaskId, Running>,
+    running: ByTask<Running>,
     stopped: bool,
 }
 
@@ -280,7 +282,7 @@ impl NodeInner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn root(&self, name: String) -> RequestBuilder {
+    fn root(&self, name: impl Into<Cow<'static, str>>) -> RequestBuilder {
         Request::builder().name(name).detached().on(&self.runtime)
     }
 
@@ -291,7 +293,7 @@ impl NodeInner {
     fn run(self: &Arc<Self>, envelope: Envelope, attempt: u32) {
         let task = envelope.task;
         let ctx = TaskCtx { node: self.clone(), task: Some(task), attempt };
-        let mut builder = self.root(format!("task {}", envelope.name));
+        let mut builder = self.root(self.tasks.request_name(&envelope.name));
         if let Some(left) = envelope.time_left {
             builder = builder.timeout(left);
         }

@@ -46,6 +46,8 @@
 
 #[path = "board/state.rs"]
 mod state;
+#[path = "board/table.rs"]
+mod table;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -56,6 +58,7 @@ use std::time::{Duration, Instant};
 use forebear::sync::Event as Wake;
 use forebear::{RequestId, TimeoutError};
 
+use self::table::TaskTable;
 use super::journal::Wanted;
 use super::{Metrics, Shared, Stall, StalledTask};
 use crate::engine::{Event, ObjectId, ResourceId, TaskId, WorkerId, WorkerStatus};
@@ -104,7 +107,7 @@ pub(crate) struct Limit {
 pub(crate) struct BoardState {
     next: u64,
     pub(crate) generation: u64,
-    tasks: BTreeMap<TaskId, BoardEntry>,
+    tasks: TaskTable<BoardEntry>,
     queued: usize,
     queued_bytes: usize,
     latch: Latch,
@@ -218,7 +221,7 @@ impl Board {
         let state = BoardState {
             next: 0,
             generation: 0,
-            tasks: BTreeMap::new(),
+            tasks: TaskTable::default(),
             queued: 0,
             queued_bytes: 0,
             latch: Latch::Clear,
@@ -325,37 +328,39 @@ impl Board {
         then
     }
 
-    /// Tells slots what they are, and hands them back: they must not be dropped under the lock.
-    fn settle(&self, settled: impl IntoIterator<Item = Settled>, then: &mut Vec<Then>) -> Vec<Arc<Slot>> {
+    /// Tells slots what they are, and hands them back, each with whether it is over: they must not be dropped under the lock.
+    fn settle(
+        &self,
+        settled: impl IntoIterator<Item = Settled>,
+        then: &mut Vec<Then>,
+    ) -> Vec<(Arc<Slot>, bool)> {
         let mut slots = Vec::new();
         for (slot, state, object) in settled {
-            match (slot.upgrade(), object, &state) {
-                (Some(slot), Some(object), RemoteState::Stored { bytes }) => {
-                    slot.keep(Arc::new(Kept { shared: self.shared.clone(), object, bytes: *bytes }));
-                    slot.set(state);
-                    slots.push(slot);
-                }
-                (Some(slot), ..) => {
-                    slot.set(state);
-                    slots.push(slot);
-                }
-                (None, object, _) => then.extend(object.map(Then::Delete)),
+            let Some(slot) = slot.upgrade() else {
+                then.extend(object.map(Then::Delete));
+                continue;
+            };
+            if let (Some(object), RemoteState::Stored { bytes }) = (object, &state) {
+                slot.keep(Arc::new(Kept { shared: self.shared.clone(), object, bytes: *bytes }));
             }
+            let is_over = state.is_over();
+            slot.set(state);
+            slots.push((slot, is_over));
         }
         // The last first: who fetches one value after the other is woken when all of these are there.
-        slots.iter().rev().for_each(|slot| slot.tell_if_over());
+        slots.iter().rev().filter(|(_, is_over)| *is_over).for_each(|(slot, _)| slot.tell());
         slots
     }
 
     /// Under which key the result of a task is kept that has not ended.
     pub(super) fn kept_as(&self, task: TaskId) -> Option<Wanted> {
-        self.lock().tasks.get(&task)?.task.kept.clone()
+        self.lock().tasks.get(task)?.task.kept.clone()
     }
 
     /// A task is to be cancelled. `false`: it has ended.
     pub(crate) fn cancelling(&self, task: TaskId) -> bool {
         let mut state = self.lock();
-        state.tasks.get_mut(&task).map(|entry| entry.cancelling = true).is_some()
+        state.tasks.get_mut(task).map(|entry| entry.cancelling = true).is_some()
     }
 
     /// Whether a join waits for it.
@@ -371,9 +376,10 @@ impl Board {
             .filter_map(|waiter| if let Until::Over(cut) = waiter.until { Some(cut) } else { None })
             .max();
         let first = joined.unwrap_or(TaskId(0));
-        (state.tasks.range(first..cut.max(first)))
+        (state.tasks.from(first))
+            .take_while(|(task, _)| *task < cut)
             .filter(|(_, entry)| entry.task.by == Some(by) && !entry.task.is_wanted())
-            .map(|(task, _)| *task)
+            .map(|(task, _)| task)
             .collect()
     }
 
@@ -392,7 +398,9 @@ impl Board {
         let state = self.lock();
         let mut workers: Vec<WorkerStatus> = state.workers.values().cloned().collect();
         let mut running: BTreeMap<&WorkerId, usize> = BTreeMap::new();
-        for (worker, ..) in state.tasks.values().filter_map(|entry| entry.leased.as_ref()) {
+        for (worker, ..) in
+            state.tasks.iter().map(|(_, entry)| entry).filter_map(|entry| entry.leased.as_ref())
+        {
             *running.entry(worker).or_default() += 1;
         }
         for worker in &mut workers {
@@ -419,7 +427,8 @@ impl Board {
             let (worker, attempt, begun) = entry.leased.clone()?;
             Some(StalledTask { name: entry.task.name.clone(), worker, attempt, ran: begun.elapsed() })
         };
-        let mut running: Vec<StalledTask> = state.tasks.values().filter_map(ran).collect();
+        let mut running: Vec<StalledTask> =
+            state.tasks.iter().map(|(_, entry)| entry).filter_map(ran).collect();
         running.sort_by_key(|task| Reverse(task.ran));
         let ended = state.metrics.done + state.metrics.failed + state.metrics.cancelled;
         (ended, Stall { periods: 0, queued: state.queued, running, workers, dumps: Vec::new() })
@@ -442,9 +451,8 @@ impl Board {
         state.closed = true;
         state.queued = 0;
         state.queued_bytes = 0;
-        let tasks = mem::take(&mut state.tasks);
-        state.metrics.cancelled += tasks.len() as u64;
-        let settled = tasks.into_values().map(|entry| (entry.task.slot, RemoteState::Closed, None));
+        state.metrics.cancelled += state.tasks.len() as u64;
+        let settled = state.tasks.take().map(|entry| (entry.task.slot, RemoteState::Closed, None));
         let slots = self.settle(settled, &mut Vec::new());
         state.workers.clear();
         state.wake(self.limit);

@@ -145,7 +145,7 @@ impl Shared {
         let Some(result) = journal.find(wanted)? else { return Ok(None) };
         let task = self.wait(Until::Settled, None, board::BoardState::found).map_err(Unmet::error)?;
         call.slot.set(RemoteState::Done(result));
-        call.slot.tell_if_over();
+        call.slot.tell();
         Ok(Some(RemoteValue::new(task, call.slot.clone(), self.clone())))
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -77,7 +78,7 @@ impl Format {
     /// As [`encode`](Self::encode).
     pub fn encode_behind<T: Serialize>(&self, bytes: &mut Vec<u8>, message: &T) -> Result<(), String> {
         bytes.extend([self.mark, self.version]);
-        postcard::to_extend(message, Behind(bytes)).map(drop).map_err(|error| error.to_string())
+        postcard::serialize_with_flavor(message, Behind(bytes)).map_err(|error| error.to_string())
     }
 
     /// A message from bytes: from all of them. A length that the bytes claim and do not have takes no memory.
@@ -108,9 +109,21 @@ impl Format {
 /// Where a message goes behind what is there.
 struct Behind<'a>(&'a mut Vec<u8>);
 
-impl Extend<u8> for Behind<'_> {
-    fn extend<T: IntoIterator<Item = u8>>(&mut self, bytes: T) {
-        self.0.extend(bytes);
+impl Flavor for Behind<'_> {
+    type Output = ();
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
     }
 }
 

@@ -1,6 +1,5 @@
 //! [`Process`]: a worker process, and the three threads that serve it. The head of [`local`](super) says what each does.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -21,6 +20,7 @@ use super::frames::{Inlet, Said, ToWorker, Welcome};
 use super::outlet::Outlet;
 use super::restart::restart;
 use super::{LocalCluster, MARK, lock};
+use crate::by_task::ByTask;
 use crate::dispatch::{Dispatcher, Port};
 use crate::engine::{Order, Refused, Report, TaskId, WarningHook, WorkerId};
 
@@ -30,7 +30,7 @@ pub(super) struct Process {
     pidfd: OwnedFd,
     orders: Outlet,
     /// What it runs; and when each task is to have ended that was told to cancel, or has only so much time. A cancel may come after the answer, and is passed over then.
-    running: Mutex<HashMap<TaskId, Option<Instant>>>,
+    running: Mutex<ByTask<Option<Instant>>>,
     grace: Duration,
     /// When it was told to leave.
     stopped: OnceLock<Instant>,

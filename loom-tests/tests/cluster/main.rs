@@ -32,6 +32,8 @@ mod shim {
     pub(crate) use forebear_context::shim::{Mutex, MutexGuard, atomic};
 }
 
+#[path = "../../../cluster/src/by_task.rs"]
+mod by_task;
 #[path = "../support/cell/mod.rs"]
 mod cell;
 mod coordinator;
@@ -108,6 +110,12 @@ mod remote {
         Closed,
     }
 
+    impl RemoteState {
+        pub(crate) fn is_over(&self) -> bool {
+            !matches!(self, RemoteState::Queued | RemoteState::Running { .. })
+        }
+    }
+
     /// Where a result comes in.
     pub(crate) struct Slot(Mutex<RemoteState>);
 
@@ -120,7 +128,7 @@ mod remote {
             *self.0.lock().unwrap() = state;
         }
 
-        pub(crate) fn tell_if_over(&self) {}
+        pub(crate) fn tell(&self) {}
 
         pub(crate) fn keep(&self, _: Arc<Kept>) {}
 
@@ -129,7 +137,7 @@ mod remote {
         }
 
         pub(crate) fn is_over(&self) -> bool {
-            !matches!(*self.0.lock().unwrap(), RemoteState::Queued | RemoteState::Running { .. })
+            self.0.lock().unwrap().is_over()
         }
     }
 }

@@ -60,7 +60,7 @@ impl BoardState {
     }
 
     fn first(&self) -> Option<TaskId> {
-        self.tasks.first_key_value().map(|(task, _)| *task)
+        self.tasks.first()
     }
 
     pub(super) fn wake(&self, limit: Limit) {
@@ -122,7 +122,7 @@ impl BoardState {
             Event::Started { task, worker, attempt } => self.started(task, worker, attempt, now, settled),
             Event::Returned { task } => self.returned(task, settled, then),
             Event::Progress { task, thousandths } => {
-                let entry = self.tasks.get(&task);
+                let entry = self.tasks.get(task);
                 if let Some((entry, (worker, attempt, _))) = entry.and_then(|e| Some((e, e.leased.clone()?)))
                 {
                     let progress = f64::from(thousandths) / 1_000.0;
@@ -161,7 +161,7 @@ impl BoardState {
         now: Instant,
         settled: &mut Vec<Settled>,
     ) {
-        let Some(entry) = self.tasks.get_mut(&task) else { return };
+        let Some(entry) = self.tasks.get_mut(task) else { return };
         let (bytes, was) = (entry.task.bytes, entry.leased.replace((worker.clone(), attempt, now)));
         settled.push((
             entry.task.slot.clone(),
@@ -174,7 +174,7 @@ impl BoardState {
     }
 
     fn returned(&mut self, task: TaskId, settled: &mut Vec<Settled>, then: &mut Vec<Then>) {
-        let Some(entry) = self.tasks.get_mut(&task) else { return };
+        let Some(entry) = self.tasks.get_mut(task) else { return };
         if let Some((_, attempt, _)) = entry.leased.take() {
             then.push(Then::DeleteResult(task, attempt));
             self.queued += 1;
@@ -185,7 +185,7 @@ impl BoardState {
     }
 
     fn remove(&mut self, task: TaskId) -> Option<BoardEntry> {
-        let entry = self.tasks.remove(&task)?;
+        let entry = self.tasks.remove(task)?;
         if entry.leased.is_none() {
             self.unqueue(entry.task.bytes);
         }
@@ -240,7 +240,7 @@ impl BoardState {
     fn drained(&mut self, before: u64, settled: &mut Vec<Settled>) {
         let is_old = |entry: &BoardEntry| entry.generation < before;
         let old: Vec<TaskId> =
-            self.tasks.iter().filter(|(_, entry)| is_old(entry)).map(|(task, _)| *task).collect();
+            self.tasks.iter().filter(|(_, entry)| is_old(entry)).map(|(task, _)| task).collect();
         for task in old {
             if let Some(entry) = self.remove(task) {
                 self.metrics.cancelled += 1;
@@ -262,6 +262,9 @@ impl BoardState {
     }
 
     pub(super) fn free_unheld(&mut self, then: &mut Vec<Then>) {
+        if self.unheld.is_empty() {
+            return;
+        }
         let first = self.first();
         let is_free = |cut: TaskId| first.is_none_or(|first| first >= cut);
         self.unheld.retain(|(cut, unheld)| {
