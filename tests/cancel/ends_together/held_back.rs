@@ -201,6 +201,47 @@ fn what_is_cancelled_while_a_pool_releases_ends_when_all_is_released() {
     assert_eq!(releases(&Kind::Synchronous.build()), State::Cancelled);
 }
 
+/// In the synchronous mode the first of the released runs on the thread that releases, and is over when the runtime is shut. Elsewhere that is a race.
+#[test]
+fn what_a_shutdown_refuses_while_a_pool_releases_ends_when_all_is_released() {
+    // The captures of the second wait for the third.
+    let releases = |runtime: &Runtime| {
+        let (captures, place, ends) = waits_for();
+        let (began, runs) = (Flag::new(), Flag::new());
+        let up = runs.clone();
+        let first = Request::builder().on(runtime).build(move || {
+            up.raise();
+            while !is_cancelled() {
+                thread::yield_now();
+            }
+        });
+        let second = Request::builder().on(runtime).build(move || drop(captures));
+        let third = Request::builder().on(runtime).build(|| ());
+        place.set(third.clone()).unwrap();
+        let (up, included) = (began.clone(), [first.clone(), second.clone(), third.clone()]);
+        let waiter = Request::builder().on(runtime).try_spawn(move || holds_back(up, included));
+        began.wait();
+        for request in [&first, &second, &third] {
+            request.submit();
+        }
+        thread::scope(|threads| {
+            let shutdown = threads.spawn(|| {
+                hold_thread_until(|| runs.is_up());
+                // Without workers it does not wait for what stands on the other thread, and names that.
+                _ = runtime.shutdown(Duration::from_secs(60));
+            });
+            waiter.abort(CancelReason::Aborted);
+            until(|| [&waiter, &first, &second, &third].iter().all(|request| request.is_done()));
+            shutdown.joined().unwrap();
+        });
+        assert_eq!(ends.get(), 1);
+        second
+    };
+    on_each(|runtime| _ = releases(runtime));
+    let _dog = Watchdog::new("synchronous");
+    assert_eq!(ends_cancelled(&releases(&Kind::Synchronous.build())), CancelReason::Shutdown);
+}
+
 /// A thread that blocks admits what a pool holds back, since no member goes on. That is refused, for its maker has been cancelled meanwhile. Its captures
 /// wait, and not in the middle of the wait of that thread.
 #[test]
