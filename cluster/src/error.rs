@@ -6,8 +6,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Instant;
 
-pub(crate) use self::failure::Kinded;
 pub use self::failure::{FailureKind, TaskError, TaskFailure, TypedError};
+pub(crate) use self::failure::{Kinded, drop_payload};
 
 /// Why a call of the coordinator is not `Ok`.
 ///

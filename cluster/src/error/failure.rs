@@ -3,8 +3,10 @@
 //! The texts are those of the user's errors: they may have any length, and writing them may panic. So a text is cut at [`LONGEST`] bytes, and there are at most
 //! [`CAUSES`] of them. What is left fits into a message of each engine.
 
+use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt::{self, Write};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -121,8 +123,7 @@ impl FailureKind {
     /// The kind of a request's failure. The user's error may panic while it is read.
     pub(crate) fn of_failure(failure: &forebear::Failure) -> FailureKind {
         catch_unwind(AssertUnwindSafe(|| FailureKind::read(failure))).unwrap_or_else(|panic| {
-            // Its destructor may panic, too.
-            std::mem::forget(panic);
+            drop_payload(panic);
             let message = "an error whose text cannot be had: its `Display` or `source` has panicked".into();
             FailureKind::Error { message, causes: Vec::new(), typed: None }
         })
@@ -140,6 +141,13 @@ impl FailureKind {
             None if failure.is_panic() => FailureKind::Panic { message: "(no text)".into() },
             None => FailureKind::of_error(failure.error()),
         }
+    }
+}
+
+/// Drops what a panic carried. Its destructor may panic, too; what that carries is forgotten.
+pub(crate) fn drop_payload(payload: Box<dyn Any + Send>) {
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        mem::forget(second);
     }
 }
 

@@ -32,6 +32,7 @@ use serde::de::{
 };
 
 use self::node::{ShapeNode, Tried, Variant};
+use crate::error::drop_payload;
 
 /// So many questions are answered for one type.
 const STEPS: usize = 20_000;
@@ -81,7 +82,7 @@ fn explore<T: DeserializeOwned>(sample: usize) -> (ShapeNode, bool) {
         whole |= match catch_unwind(AssertUnwindSafe(|| T::deserialize(probe).is_ok())) {
             Ok(made) => made,
             Err(payload) => {
-                let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
+                drop_payload(payload);
                 false
             }
         };
