@@ -65,7 +65,6 @@ pub use forebear_context::lineage::Priority;
 pub mod model {
     pub use crate::state::{
         alarms, ancestor_walk, asymmetric, attention, biased, due, end_calls, inquiry, jobs, listener, open,
-        owner_mailbox, raid, raises, set, shared_queue, slot, stack_registry, start, trim_watch, visits,
-        word,
+        owner_mailbox, raid, raises, set, shared_queue, slot, stack_registry, trim_watch, visits, word,
     };
 }

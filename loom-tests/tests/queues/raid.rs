@@ -8,8 +8,6 @@
 //! | none on the raider's | the same | `revoked_without_heavy_fence` |
 //! | the owner does not say what it touches | the same | `touched_untold` |
 //! | the raider does not look what is touched | the same | `raided_while_touched` |
-//! | a waiter starts a local request before it touches the entry | the raid finds one that has started, and nothing undoes the start | `started_before_the_touch` |
-//! | the waiter does not touch the entry at all | the raider reads a header that ends meanwhile | `started_untouched` |
 //! | the owner does not wait for the raider | the raider reads what has ended | `settled_beside_the_raider` |
 //! | a deadline's entry without a link of its own | the timer gives up the entry's | `limited_without_a_link` |
 #![cfg(loom)]

@@ -25,7 +25,6 @@ pub mod set;
 pub mod shared_queue;
 pub mod slot;
 pub mod stack_registry;
-pub mod start;
 pub mod trim_watch;
 pub mod visits;
 pub mod word;

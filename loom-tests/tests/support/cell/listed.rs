@@ -9,7 +9,6 @@ use forebear_runtime::model::asymmetric;
 use forebear_runtime::model::attention::{Attention, RAIDED};
 use forebear_runtime::model::raid::{HeaderPlace, Placed, PrivateEntry, RaidGuard};
 use forebear_runtime::model::shared_queue::SharedQueue;
-use forebear_runtime::model::start::start_at_once;
 
 use super::Job;
 
@@ -99,12 +98,16 @@ impl Job {
         self.place.touch(|| list.attention.get() & RAIDED == 0)
     }
 
-    /// The start by an owner that is about to take it out: false if it was raided, or the step does not hold.
-    pub(super) fn start_entry(&self) -> bool {
-        let list = self.listed_in.as_ref().expect("it stands in a list");
-        let local = (&self.word, &self.local, &*self.local_owner);
-        let may_touch = || list.attention.get() & RAIDED == 0;
-        start_at_once(local, self.local.stage(), &self.place, may_touch, || true)
+    /// The touch of an owner that is about to take it out: false if it was raided, or `claim` does not hold.
+    pub(super) fn claim_entry(&self, claim: impl FnOnce() -> bool) -> bool {
+        if !self.begin_touch() {
+            return false;
+        }
+        let claimed = claim();
+        if !claimed {
+            self.place.restore();
+        }
+        claimed
     }
 
     /// After a touch that leaves it where it is.
