@@ -153,7 +153,7 @@ impl Drop for Falls {
     }
 }
 
-/// Whoever has run the second arm.
+/// The waiter runs the second arm, or another worker does.
 #[test]
 fn the_value_of_one_arm_is_dropped_before_the_panic_of_the_other_goes_on() {
     in_both_worlds(|| {

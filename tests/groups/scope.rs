@@ -11,7 +11,7 @@ use forebear::{
     AnyRequest, CancelReason, Error, Request, Runtime, WaitError, catch, join, scope, spawn, try_scope,
     try_spawn, yield_now,
 };
-use support::{Count, Flag, in_both_worlds, inside_each, on_each, until};
+use support::{Count, Flag, WaitsInDrop, in_both_worlds, inside_each, on_each, until};
 
 fn yields(n: usize) {
     for _ in 0..n {
@@ -586,26 +586,6 @@ fn the_value_of_a_run_that_is_cancelled_is_dropped_before_the_run_unwinds() {
         }));
         assert_eq!(unwound.map(drop).unwrap_err().downcast_ref(), Some(&"falls on purpose"));
     });
-}
-
-/// An error whose destructor waits.
-#[derive(Debug)]
-struct WaitsInDrop(Count);
-
-impl std::fmt::Display for WaitsInDrop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("waits in drop")
-    }
-}
-
-impl std::error::Error for WaitsInDrop {}
-
-impl Drop for WaitsInDrop {
-    fn drop(&mut self) {
-        assert!(!std::thread::panicking(), "it is not dropped by an unwind");
-        yields(3);
-        self.0.up();
-    }
 }
 
 /// Waits for the end of a job without looking at it, and unwinds.

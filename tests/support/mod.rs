@@ -343,6 +343,26 @@ impl Flag {
     }
 }
 
+/// An error whose destructor waits, and is not called by an unwind.
+#[derive(Debug)]
+pub(crate) struct WaitsInDrop(pub Count);
+
+impl std::fmt::Display for WaitsInDrop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("waits in drop")
+    }
+}
+
+impl std::error::Error for WaitsInDrop {}
+
+impl Drop for WaitsInDrop {
+    fn drop(&mut self) {
+        assert!(!std::thread::panicking(), "it is not dropped by an unwind");
+        (0..3).for_each(|_| let_others());
+        self.0.up();
+    }
+}
+
 /// A count that tests share. Clones are the same count.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Count(Arc<AtomicUsize>);

@@ -380,7 +380,7 @@ impl Draw {
                 Op::Lock { lock, kind, limit: Limit::Micros(100), forget }
             }
             Op::CallOnce | Op::Initialise | Op::Condition { .. } if self.exits > 0 => Op::Yield,
-            // Whoever drops the item may have an end of that channel, which stays open as long.
+            // The thread or request that drops the item may have an end of that channel, which stays open as long.
             Op::Send { channel, limit: Limit::None, bomb } if self.items > 0 => {
                 Op::Send { channel, limit: Limit::Micros(100), bomb }
             }

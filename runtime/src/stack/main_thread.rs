@@ -1,5 +1,5 @@
-//! The end of the main thread's stack, without the C library: that reads `/proc/self/maps` line by line, which takes longer than all else that a
-//! program does before its first result.
+//! The end of the main thread's stack, without the C library: that reads `/proc/self/maps` line by line, which takes some
+//! 40 microseconds before the first result of a program.
 //!
 //! The kernel puts the path of the program, its terminating zero byte and a word of zeros at the top of that stack. The auxiliary vector has
 //! the address of the path, so the top is where the page of that word ends. From there the stack may grow by the limit of the process.
@@ -7,7 +7,8 @@
 /// The kernel keeps so much address space free below the top, whatever the limit was when the program started.
 const GAP: usize = 128 << 20;
 
-/// The lowest usable address, if the calling thread is the main one. `None` too if the kernel has not told enough.
+/// The lowest usable address, if the calling thread runs on the main stack. `None` too if the kernel has not told enough. In a process that another thread than
+/// the main one has forked, the only thread is the main one by its number and stands elsewhere: farther below the top than [`GAP`].
 pub(super) fn limit() -> Option<usize> {
     // SAFETY: it has no precondition.
     let process = unsafe { libc::getpid() };

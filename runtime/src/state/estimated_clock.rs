@@ -129,7 +129,7 @@ impl EstimatedClock {
         time
     }
 
-    /// Whether it may estimate. It asks once, when it knows a rate: the answer takes longer than all else that a runtime does before its first
+    /// Whether it may estimate. It asks once, when it knows a rate: a runtime that never does need not read the file before its first
     /// request.
     fn is_allowed(&self) -> bool {
         if let Some(may_be_used) = self.may_be_used.take() {

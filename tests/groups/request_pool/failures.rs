@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::support::{Count, Flag, in_both_worlds, until};
+use crate::support::{Count, Flag, WaitsInDrop, in_both_worlds, until};
 use crate::{Gauge, is_stopped_by, until_cancelled, yields};
 use forebear::{
     CancelReason, Cancellation, Error, Outcome, Request, RequestPool, TimeoutError, WaitError, shield,
@@ -222,26 +222,6 @@ fn an_error_that_tells_of_somebody_elses_cancel_is_a_failure() {
         let answer = pool.wait();
         assert!(matches!(answer, Err(WaitError::Failed(_))), "{answer:?}");
     });
-}
-
-/// An error whose destructor waits.
-#[derive(Debug)]
-struct WaitsInDrop(Count);
-
-impl std::fmt::Display for WaitsInDrop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("waits in drop")
-    }
-}
-
-impl std::error::Error for WaitsInDrop {}
-
-impl Drop for WaitsInDrop {
-    fn drop(&mut self) {
-        assert!(!std::thread::panicking(), "it is not dropped by an unwind");
-        yields(3);
-        self.0.up();
-    }
 }
 
 /// A member has failed by then.

@@ -30,7 +30,7 @@ struct State {
 }
 
 impl Sieve {
-    /// Before the server that listens at this port of loopback. It forwards all, until it is told otherwise.
+    /// Before the server that listens at this port of loopback. At first it forwards all.
     pub(crate) fn before(server: u16) -> Sieve {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
