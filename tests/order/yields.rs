@@ -5,10 +5,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::time::Duration;
+
 use forebear::channel::bounded;
+use forebear::time::ManualClock;
 use forebear::{Priority, Request, State, spawn, yield_now};
 use support::order::{Gate, on_one, root};
-use support::{Count, Flag, hold_workers, on_each, until};
+use support::{Count, Flag, Kind, Watchdog, hold_thread_until, hold_workers, on_each, until};
 
 #[test]
 fn those_that_yield_take_turns() {
@@ -207,4 +210,28 @@ fn a_yield_ends_though_what_was_unstarted_has_begun_elsewhere_and_others_are_wok
             .unwrap();
         assert!(turns < MANY / 10, "{turns} went before it");
     });
+}
+
+/// The request that is polled has not been submitted when its deadline comes, so the worker's loop ends it.
+#[test]
+fn one_that_yields_until_another_is_over_has_that_one_end_when_its_deadline_comes() {
+    for workers in [1, 2] {
+        let _dog = Watchdog::new(format_args!("{workers} workers"));
+        let clock = ManualClock::new();
+        let runtime = Kind::Workers(workers).builder().clock(clock.clone()).build().unwrap();
+        let polled = Flag::new();
+        let polls = runtime.spawn({
+            let polled = polled.clone();
+            move || {
+                let late = Request::builder().timeout(Duration::from_secs(1)).build(|| ());
+                until(|| {
+                    polled.raise();
+                    late.is_done()
+                });
+            }
+        });
+        hold_thread_until(|| polled.is_up());
+        clock.advance(Duration::from_secs(2));
+        polls.wait().unwrap();
+    }
 }

@@ -270,7 +270,8 @@ impl Worker {
         let unstarted = self.list.key() != NO_KEY
             || self.post.shared_queue.key() != NO_KEY
             || self.shared().injector.key() != NO_KEY
-            || self.is_hold_due();
+            || self.is_hold_due()
+            || self.post.attention.get() & MESSAGE != 0 && self.put_aside.is_any();
         if !unstarted && self.ready().len() == 0 {
             return None;
         }
