@@ -7,6 +7,8 @@
 //! | no fence on the owner's side | neither sees the other: run twice | `local_without_light_fence` |
 //! | none on the raider's | the same | `revoked_without_heavy_fence` |
 //! | the owner does not say what it touches | the same | `touched_untold` |
+//! | a waiter starts a local request before it touches the entry | the raid finds one that has started, and nothing undoes the start | `started_before_the_touch` |
+//! | the waiter does not touch the entry at all | the raider reads a header that ends meanwhile | `started_untouched` |
 //! | the raider does not look what is touched | the same | `raided_while_touched` |
 //! | the owner does not wait for the raider | the raider reads what has ended | `settled_beside_the_raider` |
 //! | a deadline's entry without a link of its own | the timer gives up the entry's | `limited_without_a_link` |

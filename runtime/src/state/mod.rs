@@ -25,6 +25,7 @@ pub mod set;
 pub mod shared_queue;
 pub mod slot;
 pub mod stack_registry;
+pub(crate) mod start;
 pub mod trim_watch;
 pub mod visits;
 pub mod word;

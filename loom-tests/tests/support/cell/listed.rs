@@ -9,6 +9,7 @@ use forebear_runtime::model::asymmetric;
 use forebear_runtime::model::attention::{Attention, RAIDED};
 use forebear_runtime::model::raid::{HeaderPlace, Placed, PrivateEntry, RaidGuard};
 use forebear_runtime::model::shared_queue::SharedQueue;
+use forebear_runtime::start_at_once;
 
 use super::Job;
 
@@ -98,16 +99,15 @@ impl Job {
         self.place.touch(|| list.attention.get() & RAIDED == 0)
     }
 
-    /// The touch of an owner that is about to take it out: false if it was raided, or `claim` does not hold.
-    pub(super) fn claim_entry(&self, claim: impl FnOnce() -> bool) -> bool {
-        if !self.begin_touch() {
-            return false;
-        }
-        let claimed = claim();
-        if !claimed {
-            self.place.restore();
-        }
-        claimed
+    /// The start by an owner that is about to take it out: false if it was raided, or `step` does not hold.
+    pub(super) fn start_entry(&self, step: impl Fn() -> bool) -> bool {
+        start_at_once!(
+            listed: self.listed_in.is_some(),
+            touch: self.begin_touch(),
+            may_start: true,
+            step: step(),
+            restore: self.place.restore()
+        )
     }
 
     /// After a touch that leaves it where it is.

@@ -63,10 +63,10 @@ impl Job {
         self.wait_started(started, waiter, listed)
     }
 
-    /// The same where the owner touches the entry first, as in `run_local`.
+    /// The same where the owner touches the entry first: the order of `run_local`, by the same macro.
     pub fn wait_own_at_once(&self, waiter: &Waiter, listed: &Cell<bool>) -> (How, bool) {
         self.touch();
-        if !self.word.is_local() || !self.claim_entry(|| self.advance_local(LocalStep::Started)) {
+        if !self.word.is_local() || !self.start_entry(|| self.advance_local(LocalStep::Started)) {
             return self.wait_own(waiter, listed);
         }
         self.unlink(listed);

@@ -27,6 +27,7 @@ use crate::shared::driven::Guest;
 use crate::shared::ending::Stage;
 use crate::shared::thread;
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED, SHUT};
+use crate::state::start::start_at_once;
 use crate::state::word::{FINISHED, LocalStep, NEW, QUEUED};
 
 /// Runs a local request of this worker's for its waiter, in the commonest case of all. Where something is less common, the caller takes the way of
@@ -51,26 +52,20 @@ pub(super) unsafe fn run_local(header: NonNull<Header>) -> bool {
     // SAFETY: local requests are of workers' arenas.
     let worker = unsafe { fiber.worker_of_arena() };
     let forbidden = HUNGRY | OLDER | MESSAGE | MARKS | DRIVEN | LIMITS;
-    let listed = stage.is_listed();
-    if listed {
-        if !h.place.touch(|| worker.post.attention.get() & (forbidden | RAIDED) == 0) {
-            return false;
-        }
-    } else if !stage.is_new()
-        || worker.post.attention.get() & (forbidden | SHUT) != 0
-        || !is_child_of_top(fiber, h)
-    {
+    let starts = start_at_once!(
+        listed: stage.is_listed(),
+        touch: h.place.touch(|| worker.post.attention.get() & (forbidden | RAIDED) == 0),
+        may_start: stage.is_new()
+            && worker.post.attention.get() & (forbidden | SHUT) == 0
+            && is_child_of_top(fiber, h),
+        // SAFETY: its arena is this fiber's, which is the worker's.
+        step: unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) },
+        restore: h.place.restore()
+    );
+    if !starts {
         return false;
     }
-    // Written out: passed on as a closure it is not inlined, and costs 25 instructions more.
-    // SAFETY: its arena is this fiber's, which is the worker's.
-    if !unsafe { h.advance_local(worker.arena(), stage, LocalStep::Started) } {
-        if listed {
-            h.place.restore();
-        }
-        return false;
-    }
-    if listed {
+    if stage.is_listed() {
         worker.list.unlink(h);
     }
     worker.count_direct();
