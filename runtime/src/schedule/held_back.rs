@@ -108,8 +108,9 @@ impl Admission {
         unsafe { self.waiter.as_ref() }.is_waiting()
     }
 
-    /// Whether `asker` has a share; `active` are the included requests that have a place.
-    pub(crate) fn has_share(&self, asker: &Fiber, active: &[AnyRequest]) -> bool {
+    /// Whether `asker` has a share; `active` are the included requests that had a place when this was called. Only compared: what stands on the asker's
+    /// stack was there before, so no other request has had its address since.
+    pub(crate) fn has_share(&self, asker: &Fiber, active: &[*const Header]) -> bool {
         if ptr::eq(asker.context(), self.waiter.as_ptr()) {
             return true;
         }
@@ -118,7 +119,7 @@ impl Admission {
         while let Some(on_stack) = unsafe { below.as_ref() } {
             let mut at = Some(on_stack);
             while let Some(h) = at {
-                if ptr::eq(h.scope.get(), self.scope) || active.iter().any(|a| ptr::eq(a.raw().as_ptr(), h)) {
+                if ptr::eq(h.scope.get(), self.scope) || active.contains(&ptr::from_ref(h)) {
                     return true;
                 }
                 at = h.parent();

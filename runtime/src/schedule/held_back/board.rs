@@ -23,6 +23,7 @@ use forebear_context::shim::{Mutex, MutexGuard, mutant};
 use super::{Admission, Released, will_end};
 use crate::cancel::{self, Marked};
 use crate::record::any::{self, AnyRequest};
+use crate::record::header::Header;
 
 /// Why a pool has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,11 +190,12 @@ impl Board {
         state.names.iter().flatten().filter(stands).count()
     }
 
-    /// The included requests that are listed.
-    pub(crate) fn included(&self) -> Vec<AnyRequest> {
+    /// The included requests that are listed: only to be compared with what the caller knows to be there. Links of them could become the last ones, and
+    /// would go under the caller's locks.
+    pub(crate) fn included(&self) -> Vec<*const Header> {
         let of = |name: &Name| match name {
             Name::Own(_) => None,
-            Name::Included(request) => Some(request.clone()),
+            Name::Included(request) => Some(request.raw().as_ptr().cast_const()),
         };
         self.lock().names.iter().flatten().filter_map(of).collect()
     }
