@@ -50,7 +50,8 @@ pub(crate) unsafe fn refuse(header: NonNull<Header>) {
     unsafe { carry_out(header, marked) };
 }
 
-/// The same with several. What is claimed by it is left to a worker: no user code runs here while there is one. All are marked before one of them ends.
+/// The same with several. What is claimed by it is left to a worker: no user code runs here while there is one. All are marked before one of them ends
+/// or hears of its mark.
 ///
 /// # Safety
 ///
@@ -58,13 +59,17 @@ pub(crate) unsafe fn refuse(header: NonNull<Header>) {
 #[cold]
 pub(crate) unsafe fn refuse_later(headers: &[NonNull<Header>]) {
     let mut ended = Vec::new();
+    let mut others = Vec::new();
     for &header in headers {
         // SAFETY: by contract, the caller keeps the header.
         match mark(unsafe { header.as_ref() }) {
             Cancel::Ended => ended.push(header),
-            // SAFETY: as above; the answer is fresh.
-            answer => _ = unsafe { carry_out(header, answer) },
+            answer => others.push((header, answer)),
         }
+    }
+    for (header, answer) in others {
+        // SAFETY: by contract; the answer is of the transition above, and nobody else's.
+        unsafe { carry_out(header, answer) };
     }
     // SAFETY: claimed by the marks, with the runners' links.
     unsafe { leave_ends(ended) };
@@ -120,22 +125,25 @@ fn take_from_shared_queues(worker: &WorkerRecord, taken: &mut Vec<NonNull<Header
 
 /// Aborts them and ends them here: callables are dropped, callbacks called.
 pub(crate) fn abort_unstarted(unstarted: Unstarted) {
-    // All are marked before the first of them ends: what one drops or calls finds the others gone.
+    // All are marked before the first of them ends or hears of its mark: what one drops, calls or does finds the others cancelled.
     let mut claimed = Vec::new();
-    let mut stale = Vec::new();
-    for header in unstarted.0 {
+    let mut marked = Vec::new();
+    for &header in &unstarted.0 {
         // SAFETY: E1.
         match mark(unsafe { header.as_ref() }) {
             Cancel::Ended => claimed.push(header),
-            // SAFETY: E1.
-            Cancel::Marked => unsafe { deliver(header) },
+            // It was claimed by a waiter, and its entry is stale.
+            Cancel::Marked => marked.push(header),
             _ => {}
         }
-        stale.push(header);
+    }
+    for header in marked {
+        // SAFETY: E1.
+        unsafe { deliver(header) };
     }
     // SAFETY: claimed by us, with the runner's links.
     unsafe { unstarted::end_all(&claimed) };
-    for header in stale {
+    for header in unstarted.0 {
         // SAFETY: E1: the entry's link.
         unsafe { arena::release(header) };
     }
