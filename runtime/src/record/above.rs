@@ -8,7 +8,7 @@
 //! | `conclude` | the canceller of a request that has not started | it is an end as any other, and an end spreads a cancel |
 //! | `admit` | the thread that closes the last open edge of a dependent while it searches for a cycle | it queues the dependent |
 //! | `drive` | a foreign thread that waits | it drives the runtimes in which it has a seat |
-//! | `owns`, `keep_for_later` | the thread that ends a header, or frees its side block | what a foreign thread has leads to runtimes, and what a worker has to its queues |
+//! | `owns`, `keep_for_later`, `leave_to_loop` | the thread that ends a header, or frees its side block | what a foreign thread has leads to runtimes, and what a worker has to its queues |
 //! | `disarm_due` | the last child of a request that is over | deadlines lead to workers |
 //! | `limit_comes`, `abort`, `leave_end` | the thread that fires a deadline or an expiration timer | it is a cancel, and a cancel ends waits that have deadlines |
 
@@ -38,6 +38,8 @@ pub(crate) struct Above {
     pub owns: fn(*const Arena) -> bool,
     /// Keeps the block for later if nothing of the user's may run on this fiber, which is current; else answers it.
     pub keep_for_later: fn(&Fiber, Box<Side>) -> Option<Box<Side>>,
+    /// Leaves the block to the loop of the worker that this fiber, which is current, belongs to; answers it if there is none.
+    pub leave_to_loop: fn(&Fiber, Box<Side>) -> Option<Box<Side>>,
     /// Takes back the deadline of a request of the arena's: see [`disarm_due`](crate::shared::deadlines::Deadlines::disarm_due).
     pub disarm_due: fn(&Arena, NonNull<Header>, &Due) -> bool,
     /// [`limit_comes`](crate::cancel::limit_comes).

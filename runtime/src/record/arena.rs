@@ -59,7 +59,7 @@ pub(crate) use self::end::{end, end_any_child, end_child, end_plain_child, relea
 pub(crate) use self::stock::LOOK;
 
 use self::cells::{CLASSES, Free, STEP};
-use self::end::end_on;
+use self::end::{Late, end_on};
 use self::stock::{BATCH, Batch, Found};
 use crate::record::counter::Counter;
 use crate::record::fiber;
@@ -377,6 +377,7 @@ impl Arena {
         if self.returns.0.load(Ordering::Relaxed).is_null() {
             return;
         }
+        let late = Late::default();
         let mut at = self.returns.0.swap(ptr::null_mut(), Ordering::AcqRel);
         let (mut last_class, mut returned) = (0, 0);
         while let Some(header) = NonNull::new(at) {
@@ -384,19 +385,32 @@ impl Arena {
             unsafe {
                 at = header.as_ref().next_return();
                 last_class = header.as_ref().memory_class.get();
-                end_on(self, header, None);
+                end_on(self, header, false, &late);
             }
             returned += 1;
         }
         if usize::from(last_class) < CLASSES {
             self.shed(usize::from(last_class), returned);
         }
+        // Now that nothing is in hand.
+        late.leave();
     }
 
     /// Whether there are returned headers that the owner has not taken.
     #[inline]
     pub(crate) fn has_returns(&self) -> bool {
         !self.returns.0.load(Ordering::Relaxed).is_null()
+    }
+
+    /// The worker that takes the returns, if one has the arena, with a count of the record.
+    ///
+    /// # Safety
+    ///
+    /// M3: the caller has a header of the arena.
+    unsafe fn worker_to_wake(&self) -> Option<(KeptRuntime, usize)> {
+        let attended = !self.is_foreign() && !self.runtime().is_driven;
+        // SAFETY: M3: the header keeps the record.
+        attended.then(|| (unsafe { KeptRuntime::new(self.runtime) }, self.worker as usize))
     }
 
     /// Pushes a header to this arena's returns; false if the arena is closed.

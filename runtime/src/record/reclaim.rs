@@ -124,6 +124,15 @@ fn free_owning(mut side: Box<Side>) {
     drop_contained(owned);
 }
 
+/// The same for a block in which others own something: on a worker its loop does it, on another thread the caller.
+pub(crate) fn leave_side(side: Box<Side>) {
+    let left = match fiber::get() {
+        Some(fiber) => (above().leave_to_loop)(fiber, side),
+        None => Some(side),
+    };
+    left.into_iter().for_each(free_side);
+}
+
 /// Frees a large cell, at once or later.
 ///
 /// # Safety

@@ -24,6 +24,13 @@ static TABLE: Above = Above {
         }
         _ => Some(side),
     },
+    leave_to_loop: |fiber, side| match fiber.worker_record() {
+        Some(worker) => {
+            worker.drop_later(side);
+            None
+        }
+        None => Some(side),
+    },
     disarm_due: |arena, header, due| arena.shared().deadlines.disarm_due(header, due),
     limit_comes: cancel::limit_comes,
     // SAFETY: by the table, as `abort` asks.

@@ -103,8 +103,11 @@ impl Supply for Shared {
     }
 
     fn after_sleep(&self, worker: usize) {
-        self.workers()[worker].note_time();
-        self.workers()[worker].ends_watch();
+        let worker = &self.workers()[worker];
+        worker.note_time();
+        worker.ends_watch();
+        // Another thread may have woken it for one of these.
+        worker.arena().drain_returns();
     }
 
     fn may_stop(&self, worker: usize) -> bool {

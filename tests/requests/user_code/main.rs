@@ -9,6 +9,7 @@ mod elsewhere;
 mod errors;
 mod hooks;
 mod no_stack;
+mod returned;
 #[path = "../../support/mod.rs"]
 mod support;
 mod unstarted;

@@ -145,7 +145,7 @@ impl Depot {
             // SAFETY: M2: the header is in the list of returns, so its memory is there.
             at = unsafe { header.as_ref() }.next_return();
             // SAFETY: M1 by the lock; only the list of returns knew the header.
-            unsafe { end_on(arena, header, Some(&late)) };
+            unsafe { end_on(arena, header, true, &late) };
         }
         arena.large.set(arena.large.get() - 1);
         release_if_done(arena, true);

@@ -11,8 +11,10 @@
 //!
 //! # Order
 //!
-//! 1. The side block is dropped on the thread that brought the counts to 0: it holds values of the user's, which may be large, or hold a lock. Under the lock of
-//!    the closed arenas it is collected in a [`Late`] instead, and dropped after the lock is released.
+//! 1. The side block is dropped on the thread that brought the counts to 0: it holds values of the user's, which may be large, or hold a lock. Side blocks of
+//!    ancestors are collected in a [`Late`], and dropped when nothing is half done: not under the lock of the closed arenas, and not while the thread has the
+//!    rest of a list of returns in hand. What returns to a worker, and all but one of several, is left to the loop of the worker. So the destructor of one may
+//!    wait for that of another.
 //! 2. The header leaves its parent's list of children, and its cell goes back to the arena.
 //! 3. The parent's count falls. The last child gives the parent's link back. If that was the parent's last count, step 1 begins for the parent: a loop.
 //!
@@ -21,6 +23,10 @@
 //! *A push to an arena against its close.* Both are exchanges of `returns`. Either the closer takes the header with the list, or the pusher finds the mark,
 //! takes the lock, and is the owner of all closed arenas. After a push the header's new owner may end it, its arena and the runtime's record. So `travel`
 //! touches nothing after a push; and on the other way it has a count of the record before it takes the lock, which lies in the record.
+//!
+//! *A push to an arena against the sleep of its worker.* A worker takes its returns in when it looks for work, and sleeps with returns in its list: memory
+//! can wait. An error cannot. So if an ancestor that the header keeps holds a failure, the pusher wakes the worker after the push. The wake leaves a
+//! token, so a worker that is about to sleep looks again.
 
 use std::cell::RefCell;
 use std::ptr::{self, NonNull};
@@ -180,8 +186,9 @@ unsafe fn end_up(here: &Arena, parent: NonNull<Header>) {
     unsafe {
         family_ends(parent.as_ref());
         if parent.as_ref().word().release_link() {
-            drop_side(parent);
-            end_on(here, parent, None);
+            let late = Late::default();
+            late.take_side(parent);
+            end_on(here, parent, false, &late);
         }
     }
 }
@@ -235,14 +242,43 @@ pub(crate) unsafe fn take_place(header: NonNull<Header>) {
     }
 }
 
-/// The contents of side blocks that ended under the lock of the closed arenas. They belong to users, and are dropped after the lock is released.
+/// Side blocks of ancestors in which users own something, to be dropped when nothing is half done: see *Order* in the module head.
 #[derive(Default)]
 #[allow(clippy::vec_box, reason = "a side block is found where it is, in its box")]
 pub(super) struct Late(RefCell<Vec<Box<Side>>>);
 
+impl Late {
+    /// Takes the side block of a header, if it has one.
+    ///
+    /// # Safety
+    ///
+    /// As [`drop_side`].
+    unsafe fn take_side(&self, header: NonNull<Header>) {
+        // SAFETY: by contract.
+        if let Some(mut side) = unsafe { header.as_ref().side.take() } {
+            if side.owns() {
+                self.0.borrow_mut().push(side);
+            } else {
+                reclaim::free_side(side);
+            }
+        }
+    }
+}
+
+impl Late {
+    /// Leaves all to the loop of the worker.
+    pub(super) fn leave(self) {
+        self.0.take().into_iter().for_each(reclaim::leave_side);
+    }
+}
+
 impl Drop for Late {
     fn drop(&mut self) {
-        self.0.take().into_iter().for_each(reclaim::free_side);
+        // What one of them waits for as it goes may be another, so this thread has one in hand at a time.
+        let mut sides = self.0.take();
+        let last = sides.pop();
+        sides.into_iter().for_each(reclaim::leave_side);
+        last.into_iter().for_each(reclaim::free_side);
     }
 }
 
@@ -252,7 +288,7 @@ impl Drop for Late {
 /// # Safety
 ///
 /// M1 for `here`; only the caller knows the header.
-pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Option<&Late>) {
+pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: bool, late: &Late) {
     let mut header = header;
     let mut here = here;
     loop {
@@ -263,9 +299,9 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Optio
             // SAFETY: M3: the header keeps the arena until it is sent; a closed arena is the caller's while it holds the lock. After a send
             // nothing of either is touched.
             unsafe {
-                if closed.is_some() && (*arena).returns.0.load(Ordering::Relaxed) == closed_mark() {
+                if closed && (*arena).returns.0.load(Ordering::Relaxed) == closed_mark() {
                     here = &*arena;
-                } else if closed.is_some() {
+                } else if closed {
                     // An open arena takes it. If the arena has just been closed, this thread already holds the lock.
                     if (*arena).send(header) {
                         return;
@@ -294,19 +330,30 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Optio
                 p.word().release_link()
             }
         });
-        release_if_done(here, closed.is_some());
+        release_if_done(here, closed);
         let Some(parent) = last else { return };
-        if let Some(late) = closed {
-            // SAFETY: the last count is gone.
-            let h = unsafe { parent.as_ref() };
-            // SAFETY: no other thread has the header; without children its list of children is empty.
-            late.0.borrow_mut().extend(unsafe { h.side.take() });
-        } else {
-            // SAFETY: the last count is gone.
-            unsafe { drop_side(parent) };
-        }
+        // SAFETY: the last count is gone, so no other thread has the header.
+        unsafe { late.take_side(parent) };
         header = parent;
     }
+}
+
+/// How many ancestors a thread looks at that ends a header of another.
+const LOOKED_AT: usize = 16;
+
+/// Whether an ancestor that is over holds a failure: the header may be the last that keeps it, now or when its handles have gone.
+///
+/// # Safety
+///
+/// Only the caller knows the header.
+unsafe fn keeps_a_failure(header: NonNull<Header>) -> bool {
+    // SAFETY: by contract; H1: a header keeps its parent until it has returned. No ancestor gives up its place: the child that would take it is about
+    // to start, and this one is over (`take_place`).
+    let ancestors = std::iter::successors(unsafe { header.as_ref() }.parent(), |h| h.parent());
+    let over = ancestors.take_while(|h| h.bare.load().is_terminal()).take(LOOKED_AT);
+    // SAFETY: written before the end, which was just seen, and dropped by the last that keeps the ancestor.
+    let fails = |side: &Side| unsafe { &*side.failure.get() }.is_some();
+    over.filter_map(Header::side).any(fails)
 }
 
 /// Sends the header to `to`, or ends it here if that arena is closed.
@@ -317,7 +364,11 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Optio
 unsafe fn travel(to: *const Arena, header: NonNull<Header>) {
     // SAFETY: M3: the header keeps its arenas' record alive, until it is pushed; after that it is not touched.
     unsafe {
+        let woken = keeps_a_failure(header).then(|| (*to).worker_to_wake()).flatten();
         if (*to).send(header) {
+            if let Some((runtime, worker)) = woken {
+                runtime.get().signals.wake(worker);
+            }
             return;
         }
         // Closed: the lock makes this thread the owner of all closed arenas. The record must outlive the lock.
@@ -325,7 +376,7 @@ unsafe fn travel(to: *const Arena, header: NonNull<Header>) {
         // Before the lock, hence dropped after it, and before the record.
         let late = Late::default();
         let guard = runtime.get().depot.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        end_on(&*to, header, Some(&late));
+        end_on(&*to, header, true, &late);
         drop(guard);
     }
 }
