@@ -6,7 +6,7 @@ mod support;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebear::sync::Event;
 use forebear::time::sleep;
@@ -485,5 +485,34 @@ fn what_must_not_suspend_is_not_left_by_a_submit() {
         });
         request.wait().unwrap();
         assert_eq!(ran.get(), 1);
+    });
+}
+
+/// While the thread has nothing to run it gives back stacks, every 2 ms. That must not end its own wait: the scope would return over its job.
+#[test]
+fn a_wait_of_the_driving_thread_outlasts_the_release_of_spare_stacks() {
+    let _dog = Watchdog::new("");
+    let runtime = synchronous();
+    runtime.enter(|| {
+        let go = Arc::new(Event::new());
+        let wait_for = |go: &Arc<Event>| {
+            let go = go.clone();
+            Request::builder().own_stack().spawn(move || go.wait().unwrap())
+        };
+        let peak: Vec<_> = (0..2_000).map(|_| wait_for(&go)).collect();
+        go.set();
+        peak.iter().for_each(|one| assert!(one.wait().is_ok()));
+        let (last, is_set) = (Event::new(), Flag::new());
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                // The time is what this is about.
+                let began = Instant::now();
+                support::hold_thread_until(|| began.elapsed() > Duration::from_millis(50));
+                is_set.raise();
+                last.set();
+            });
+            scope(|s| _ = s.spawn(|| last.wait().unwrap()));
+            assert!(is_set.is_up(), "the scope has returned over its job");
+        });
     });
 }

@@ -89,12 +89,27 @@ impl ForeignContext {
     /// `context` is the first field of a `ForeignContext`, and this is its thread.
     #[must_use = "a wait that is not over is gone on with"]
     pub unsafe fn block(context: &Context, deadline: Option<Instant>) -> bool {
+        // SAFETY: by contract.
+        unsafe { ForeignContext::block_until_look(context, deadline, None) }
+    }
+
+    /// As [`block`](Self::block), and returns at `look`, too. That does not settle the wait: the caller checks something, and calls this again.
+    ///
+    /// # Safety
+    ///
+    /// As [`block`](Self::block).
+    #[must_use = "a wait that is not over is gone on with"]
+    pub unsafe fn block_until_look(
+        context: &Context,
+        deadline: Option<Instant>,
+        look: Option<Instant>,
+    ) -> bool {
         // SAFETY: by contract and `repr(C)`.
         let this = unsafe { &*std::ptr::from_ref(context).cast::<ForeignContext>() };
         let Ok(mut guard) = this.lock.lock() else { std::process::abort() };
         let mut deadline = deadline;
         while context.is_waiting() && !std::mem::take(&mut *guard) {
-            match deadline {
+            match deadline.into_iter().chain(look).min() {
                 None => match this.settled.wait(guard) {
                     Ok(again) => guard = again,
                     Err(_) => std::process::abort(),
@@ -102,6 +117,9 @@ impl ForeignContext {
                 Some(at) => {
                     let left = at.saturating_duration_since(time::now());
                     if left.is_zero() {
+                        if deadline != Some(at) {
+                            break;
+                        }
                         let ticket = Ticket(context.slot_now() & !super::STATE);
                         context.settle(ticket, Cause::TimedOut);
                         // If that is refused the wait was chosen, and is about to be ended.

@@ -163,7 +163,7 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>) -> bool {
             let quiet = seats.iter().filter_map(|seat| seat.worker().trim_if_quiet()).min();
             let looks = quiet.and_then(|left| deadline_after(time::now(), left));
             // SAFETY: by contract.
-            let _ = unsafe { ForeignContext::block(context, deadline.into_iter().chain(looks).min()) };
+            let _ = unsafe { ForeignContext::block_until_look(context, deadline, looks) };
         }
     } else {
         admission::unstick();
