@@ -90,7 +90,10 @@ pub(crate) struct Unsent {
 /// Messages of one stream that were sent together. The server is asked to confirm the first and the last of them.
 ///
 /// Their numbers say whether it has those between: a stream numbers what it stores without gaps, and one writer alone sends into it. If the numbers do not say so, each message is sent
-/// again by itself, under its id.
+/// again by itself, until the server has it.
+///
+/// Only what is sent again has its id: an id takes the server time, and memory for as long as it looks for duplicates. So the stream may have a message twice, and not more often. What
+/// reads the stream has to expect that.
 pub(crate) struct Group {
     messages: Vec<Unsent>,
     first: Option<PublishAckFuture>,
@@ -355,8 +358,8 @@ impl Store {
         let (mut first, mut last) = (None, None);
         for (n, message) in messages.iter().enumerate() {
             match n {
-                0 => first = message.send(&self.context).await,
-                _ if n + 1 == messages.len() => last = message.send(&self.context).await,
+                0 => first = message.send_first(&self.context).await,
+                _ if n + 1 == messages.len() => last = message.send_first(&self.context).await,
                 _ => message.send_unconfirmed(&self.client).await,
             }
         }
@@ -458,9 +461,14 @@ impl Unsent {
         context.publish_with_headers(self.subject.clone(), self.headers(), self.payload.clone()).await.ok()
     }
 
+    /// Sends it for the first time, without its id.
+    async fn send_first(&self, context: &Context) -> Option<PublishAckFuture> {
+        context.publish(self.subject.clone(), self.payload.clone()).await.ok()
+    }
+
+    /// The same. The server is not asked to confirm it: what does not get there is missed when the group is confirmed.
     async fn send_unconfirmed(&self, client: &Client) {
-        // What does not get there is missed when the group is confirmed.
-        let _ = client.publish_with_headers(self.subject.clone(), self.headers(), self.payload.clone()).await;
+        let _ = client.publish(self.subject.clone(), self.payload.clone()).await;
     }
 }
 
