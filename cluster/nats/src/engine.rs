@@ -8,9 +8,9 @@
 //!   What it has for a member gathers until no message is there to be looked at, and then travels as one. After that the coordinator is told what has gathered for it, all together.
 //!   What may cancel something is told at once, with all that has gathered before it.
 //! * The *publisher*, which sends tasks into the queue in their order, those together that are there together. Another task waits for the server's answers, one for the first and one for the last of
-//!   these, and sends again what the server may not have, under the same id.
+//!   these, and sends again what the server may not have. If it has that, the ledger drops what comes twice.
 //! * The *reader* of the stream of results. It acknowledges
-//!   what it has handed over; what it has handed over twice is dropped by the ledger.
+//!   what it has handed over, many records together; what it has handed over twice is dropped by the ledger.
 //! * Two listeners, for requests to join and for what members say.
 //!
 //! The coordinator's side, [`NatsLink`], puts wishes into a channel without a limit, and never waits.

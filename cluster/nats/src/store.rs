@@ -134,6 +134,14 @@ fn consumer(name: &str, ack_wait: Duration) -> pull::Config {
     }
 }
 
+/// Waits until then. `None`: for ever.
+pub(crate) async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

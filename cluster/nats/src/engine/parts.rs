@@ -2,9 +2,10 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use async_nats::Client;
+use async_nats::jetstream::AckKind;
+use async_nats::{Client, Subject};
 use forebear_cluster::engine::TaskId;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -12,13 +13,18 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{News, Plan};
-use crate::store::{Group, Lock, PAUSE, Store, Unsent};
+use crate::store::{Delivery, Group, Lock, PAUSE, Store, Unsent, until};
 use crate::wire::{Hello, INLINE, Names, Parcel, Record, Up, decode, encode};
 
 /// So many tasks may be on their way into the queue.
 const WINDOW: usize = 256;
 /// So many are sent together at most: a quarter, so that others are on their way while these are confirmed.
 const GROUP: usize = WINDOW / 4;
+
+/// So many records are acknowledged together.
+const TOGETHER: usize = 64;
+/// A record is acknowledged after so long, also if no other has come. The server would send it again after five times that.
+const HELD: Duration = Duration::from_millis(200);
 
 /// What the publisher sends.
 pub(super) enum Outgoing {
@@ -93,23 +99,69 @@ async fn listen(
 async fn read(store: Store, mut checks: watch::Receiver<u64>, news: UnboundedSender<News>) {
     while !news.is_closed() {
         checks.mark_unchanged();
+        // Without those from before: the stream may be another one of that name now, with the same numbers.
+        let mut done = Done::default();
         let open = async { store.results().await?.messages().await.map_err(|error| error.to_string()) };
         if let Ok(mut records) = open.await {
             loop {
                 let record = tokio::select! {
+                    biased;
                     record = records.next() => record,
+                    () = until(done.due) => {
+                        acknowledge(&store, done.take(0)).await;
+                        continue;
+                    }
                     _ = checks.changed() => None,
                 };
                 let Some(Ok(message)) = record else { break };
-                let Ok(sequence) = message.info().map(|info| info.stream_sequence) else { continue };
+                let message = message.message;
+                let Some(delivery) = message.reply.and_then(Delivery::new) else { continue };
                 let record = decode::<Record>(&message.payload).ok();
-                if news.send(News::Record(sequence, record)).is_err() {
+                if news.send(News::Record(delivery.sequence, record)).is_err() {
                     return;
                 }
-                let _ = message.ack().await;
+                acknowledge(&store, done.add(delivery.reply, Instant::now())).await;
             }
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn acknowledge(store: &Store, replies: Vec<Subject>) {
+    for reply in replies {
+        store.acknowledge(reply, AckKind::Ack).await;
+    }
+}
+
+/// Records that were handed over, and are not acknowledged yet.
+///
+/// While records come, one of them stays in the stream. When a stream becomes empty, the server truncates and closes its file, and opens it again for the next message. That takes it longer
+/// than the message itself.
+#[derive(Default)]
+struct Done {
+    replies: Vec<Subject>,
+    /// When all of them are to be acknowledged.
+    due: Option<Instant>,
+}
+
+impl Done {
+    /// Another one was handed over. These are to be acknowledged.
+    fn add(&mut self, reply: Subject, now: Instant) -> Vec<Subject> {
+        self.replies.push(reply);
+        if self.replies.len() < TOGETHER {
+            self.due.get_or_insert(now + HELD);
+            return Vec::new();
+        }
+        let acknowledged = self.take(1);
+        self.due = Some(now + HELD);
+        acknowledged
+    }
+
+    /// All but the newest ones, so many.
+    fn take(&mut self, but: usize) -> Vec<Subject> {
+        self.due = None;
+        let newest = self.replies.split_off(self.replies.len().saturating_sub(but));
+        mem::replace(&mut self.replies, newest)
     }
 }
 
@@ -257,4 +309,37 @@ async fn confirmed(store: &Store, sent: Sent) -> Vec<(TaskId, u32)> {
         });
     }
     tasks.into_iter().map(|task| (task.task, task.copy)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_acknowledged_together_and_one_stays_while_others_come() {
+        let (mut done, now) = (Done::default(), Instant::now());
+        let mut acknowledged = 0;
+        for n in 1..10 * TOGETHER {
+            let replies = done.add("reply".into(), now);
+            assert!(replies.is_empty() || replies.len() + 1 == TOGETHER, "{} of {n}", replies.len());
+            acknowledged += replies.len();
+            assert!(acknowledged < n, "the stream becomes empty");
+        }
+        assert!(acknowledged > 0);
+        acknowledged += done.take(0).len();
+        assert_eq!((acknowledged, done.due), (10 * TOGETHER - 1, None));
+    }
+
+    #[test]
+    fn no_record_waits_longer_for_its_acknowledgement_because_others_come() {
+        let (mut done, begun) = (Done::default(), Instant::now());
+        for n in 0..TOGETHER - 1 {
+            assert!(done.add("reply".into(), begun + Duration::from_millis(n as u64)).is_empty());
+        }
+        assert_eq!(done.due, Some(begun + HELD));
+        // The one that stays waits from now on.
+        let now = begun + HELD;
+        assert_eq!(done.add("reply".into(), now).len(), TOGETHER - 1);
+        assert_eq!(done.due, Some(now + HELD));
+    }
 }
