@@ -11,7 +11,8 @@
 //! ```
 //!
 //! * A *slot* takes one message from the queue, and the next one when its task has a result, or when the server has the record of its failure. Nothing is taken in advance, so nothing waits behind a long task. All slots that are free ask by one request; see `slots`.
-//! * A message that is held is kept by progress acknowledgements, one in each beat. It is acknowledged after its record is stored: what dies in between is run again.
+//! * A message that is held is kept by progress acknowledgements, one in each beat. It is acknowledged after its record is stored: what dies before the record is run again.
+//!   The acknowledgements of a burst go out with what the session says next.
 //! * *Orders* are followed in their numbers. After a gap the session asks for what is missing.
 //!
 //! # When a session is lost

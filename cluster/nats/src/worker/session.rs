@@ -23,13 +23,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use super::slots::take;
 use super::{Outside, WorkerOptions};
 use crate::objects::Objects;
-use crate::store::{Delivery, Store, Unsent};
+use crate::store::{Delivery, Store, Unsent, until};
 use crate::wire::{
     Claim, Down, INLINE, Names, Parcel, Record, Stage, TaskEnd, Terms, Up, What, decode, encode,
 };
 
 /// So much is followed before the session speaks, also if more has come meanwhile.
 const TURNS: usize = 256;
+
+/// A message whose task is recorded is acknowledged after so long, also if nothing is said before. It is far less than the server waits for that.
+const HELD: Duration = Duration::from_millis(5);
 
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +49,8 @@ pub(super) enum News {
     Pulse(u64),
     Taken(Delivery, Parcel, OwnedSemaphorePermit),
     Report(Report),
-    /// The ends of these are recorded, under that number.
-    Recorded(Vec<Key>, u64),
+    /// The ends of these are recorded, under that number. Their messages can be acknowledged.
+    Recorded(Vec<Key>, Vec<Subject>, u64),
     Connected,
 }
 
@@ -74,6 +77,9 @@ pub(super) struct Session {
     ends: Vec<(Key, Subject, TaskEnd)>,
     changed: bool,
     again: bool,
+    /// Messages that are to be acknowledged: with what is said or recorded next, or at that time.
+    done: Vec<Subject>,
+    done_due: Option<Instant>,
     /// So many records were written.
     records: u64,
     /// So many tasks have given their slots back, and are not recorded: at most as many as there are slots.
@@ -162,6 +168,8 @@ impl Session {
             ends: Vec::new(),
             changed: false,
             again: false,
+            done: Vec::new(),
+            done_due: None,
             records: 0,
             recording: 0,
             slots: (free, options.slots as usize),
@@ -189,6 +197,10 @@ impl Session {
             end = tokio::select! {
                 biased;
                 _ = ticks.tick() => self.tick().await,
+                () = until(self.done_due) => {
+                    self.acknowledge().await;
+                    None
+                }
                 Some(news) = self.hears.recv() => self.hear(news).await,
                 _ = outside.changed() => None,
             };
@@ -215,8 +227,14 @@ impl Session {
     /// Says what there is to say, and has recorded what has ended.
     async fn settle(&mut self) {
         let (claims, again) = (mem::take(&mut self.claims), mem::take(&mut self.again));
-        if mem::take(&mut self.changed) || again || !claims.is_empty() {
+        let speaks = mem::take(&mut self.changed) || again || !claims.is_empty();
+        if speaks {
             self.say(again, claims).await;
+        }
+        if speaks || !self.ends.is_empty() {
+            self.acknowledge().await;
+        } else if !self.done.is_empty() && self.done_due.is_none() {
+            self.done_due = Some(Instant::now() + HELD);
         }
         let (mut ends, mut bytes) = (Vec::new(), 0);
         for one in mem::take(&mut self.ends) {
@@ -238,7 +256,15 @@ impl Session {
         }
     }
 
-    /// Has these ends recorded, and then acknowledges their messages.
+    /// Acknowledges the messages of what is recorded. If that is lost, the coordinator drops a message when it turns up again.
+    async fn acknowledge(&mut self) {
+        self.done_due = None;
+        for reply in self.done.drain(..) {
+            self.store.acknowledge(reply, AckKind::Ack).await;
+        }
+    }
+
+    /// Has these ends recorded. Then their messages can be acknowledged.
     fn record(&mut self, ends: Vec<(Key, Subject, TaskEnd)>) {
         self.records += 1;
         let (epoch, member) = (self.terms.epoch, self.terms.member);
@@ -254,11 +280,7 @@ impl Session {
         tokio::spawn(async move {
             let message = Unsent::new(subject, id, payload);
             let sequence = store.send(message).await.recorded(&store.context).await;
-            let _ = news.send(News::Recorded(keys, sequence));
-            for reply in replies {
-                // If that is lost, the coordinator drops the message when it turns up again.
-                store.acknowledge(reply, AckKind::Ack).await;
-            }
+            let _ = news.send(News::Recorded(keys, replies, sequence));
         });
     }
 
@@ -273,6 +295,7 @@ impl Session {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         self.parts.abort_all();
+        self.acknowledge().await;
         if end == End::Left {
             for held in self.held.values() {
                 self.store.acknowledge(held.delivery.reply.clone(), AckKind::Nak(None)).await;
@@ -356,7 +379,8 @@ impl Session {
             News::Pulse(_) => return Some(End::Lost),
             News::Taken(delivery, parcel, permit) => self.taken(delivery, parcel, permit).await,
             News::Report(report) => self.report(report),
-            News::Recorded(keys, sequence) => {
+            News::Recorded(keys, replies, sequence) => {
+                self.done.extend(replies);
                 self.after = self.after.max(sequence);
                 keys.into_iter().for_each(|key| _ = self.let_go(key));
             }
