@@ -8,12 +8,12 @@
 //!
 //! # What is done
 //!
-//! The C library destroys thread-locals, and calls whatever else was registered for that (`__cxa_thread_atexit_impl`), in the opposite order of
-//! their registration. So whenever a frame is suspended on a seat, the thread registers a call of [`exits`]. Every thread-local that
-//! the frame may refer to was registered before. So the call comes before any of them is destroyed. It abandons all that
-//! stands on the thread's seats (`schedule/worker/driven/abandon.rs`) and gives the seats to others.
+//! Whenever a frame is suspended on a seat, and whenever the thread's own frame begins to drive, a call of [`exits`] is first in the C library's list of
+//! what is to be called at the exit ([`crate::shared::exit_calls`]). Every thread-local that the frame may refer to is behind that call in the list.
+//! So the call comes before any of them is destroyed. It abandons all that stands on the thread's seats
+//! (`schedule/worker/driven/abandon.rs`) and gives the seats to others.
 //!
-//! A destructor may still use runtimes, also to drive. What is suspended then has a call registered, too: the C library makes that one next.
+//! A destructor may still use runtimes, also to drive. What is suspended then has a call first in the list, too: the C library makes that one next.
 //!
 //! When this module's own thread-local is destroyed, the same is done once more, and the arenas are given back.
 //!
@@ -23,13 +23,11 @@
 //! what its parent has failed with. So a thread of `blocking`, which may stay idle for good, gives its arenas back
 //! when its call has returned ([`give_back`]). Any other thread holds them until it next deals with a runtime, or exits.
 //!
-//! # What is left
+//! # Where there is no such list
 //!
-//! What has been registered cannot be taken back, and takes memory until the thread exits. So of one thread's suspensions the first `EACH` (`shared/thread.rs`) register,
-//! and afterwards each whose number is a power of two. A thread-local that a frame uses when it was first used after the last of these may be
-//! gone before. That is a danger only if another thread-local, first used after that one of these too, drives in its destructor. Where the C
-//! library has no such function, the seats are left when this module's own thread-local is destroyed.
+//! There a runtime without workers is not built ([`BuildError::NoExitCalls`](crate::BuildError::NoExitCalls)).
 
+use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 
 use forebear_context::shim::Arc;
@@ -41,59 +39,25 @@ use crate::record::reclaim;
 use crate::shared::Shared;
 use crate::shared::thread::{FOREIGN, Foreign};
 
-/// A frame is about to be suspended on a seat of this thread: sees to it that [`exits`] is called before a thread-local is destroyed that the
-/// frame may use.
+/// A frame is about to be suspended on a seat of this thread, or the thread's own frame to wait until the driver returns. Sees to it that [`exits`]
+/// is called before a thread-local is destroyed that the frame may use.
 #[cold]
 pub(crate) fn watch() {
-    if FOREIGN.try_with(|foreign| foreign.watches.count()).unwrap_or(false) {
-        register();
-    }
+    // If it is gone, so are the seats.
+    let _ = FOREIGN.try_with(|foreign| foreign.exit_calls.ensure(exits));
 }
-
-#[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
-fn register() {
-    use std::ffi::{c_int, c_void};
-
-    use forebear_context::shim::atomic::{AtomicPtr, Ordering};
-
-    type Register =
-        unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void), *mut c_void, *mut c_void) -> c_int;
-    /// Null until it has been looked for, and if there is none. Each thread that looks finds the same.
-    static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-    /// Any address in the object that has this code, which is not to be unloaded before.
-    static HERE: u8 = 0;
-
-    /// The function that the C library calls as the thread exits.
-    ///
-    /// # Safety
-    ///
-    /// None: it is `unsafe` for the type that the C library asks for.
-    unsafe extern "C" fn called(_: *mut c_void) {
-        exits();
-    }
-
-    let mut found = REGISTER.load(Ordering::Relaxed);
-    if found.is_null() {
-        // SAFETY: the name is a C string.
-        found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__cxa_thread_atexit_impl".as_ptr()) };
-        REGISTER.store(found, Ordering::Relaxed);
-    }
-    // SAFETY: this is the function's type, by the ABI for C++; null is none.
-    if let Some(register) = unsafe { std::mem::transmute::<*mut c_void, Option<Register>>(found) } {
-        let here = (&raw const HERE).cast_mut().cast();
-        // SAFETY: the function is called on this thread, with nothing. glibc ends the process if it has no memory.
-        let _ = unsafe { register(called, ptr::null_mut(), here) };
-    }
-}
-
-#[cfg(not(all(target_os = "linux", not(any(loom, shuttle)))))]
-fn register() {}
 
 /// The thread destroys its thread-locals, but none that a frame on its seats uses has gone yet.
-#[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
-fn exits() {
-    // If it is gone, so are the seats.
-    let _ = FOREIGN.try_with(Foreign::leave_seats);
+///
+/// # Safety
+///
+/// None: it is `unsafe` for the type that the C library asks for.
+unsafe extern "C" fn exits(_: *mut c_void) {
+    let _ = FOREIGN.try_with(|foreign| {
+        // XC1.
+        foreign.exit_calls.forget();
+        foreign.leave_seats();
+    });
 }
 
 impl Foreign {

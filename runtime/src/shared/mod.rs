@@ -47,6 +47,7 @@ pub(crate) mod counts;
 pub(crate) mod deadlines;
 pub(crate) mod driven;
 pub(crate) mod ending;
+pub(crate) mod exit_calls;
 pub(crate) mod futures;
 pub(crate) mod generation;
 pub(crate) mod going;

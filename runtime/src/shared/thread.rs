@@ -22,6 +22,7 @@ use crate::record::fiber::{self, Fiber};
 use crate::record::report;
 use crate::record::side::{self, Side};
 use crate::shared::driven::Seat;
+use crate::shared::exit_calls::ExitCalls;
 use crate::shared::{OfRuntime, Shared};
 
 #[repr(C)]
@@ -45,8 +46,8 @@ pub(crate) struct Foreign {
     pub settles: Cell<bool>,
     /// How often it has settled without a look at what lies free.
     pub unlooked: Cell<usize>,
-    /// Calls that are due when the thread exits.
-    pub watches: Watches,
+    /// What is called first when the thread exits.
+    pub exit_calls: ExitCalls,
     /// Nothing of the user's may be dropped: the thread attends to messages, or has yet to notify listeners.
     pub holds: Cell<bool>,
     /// See [`keep_for_later`].
@@ -64,7 +65,7 @@ forebear_context::shim::thread_local! {
                 seats: RefCell::new(Vec::new()),
                 settles: Cell::new(false),
                 unlooked: Cell::new(0),
-                watches: Watches::new(),
+                exit_calls: ExitCalls::new(),
                 holds: Cell::new(false),
                 late: RefCell::new(Vec::new()),
             }
@@ -72,25 +73,6 @@ forebear_context::shim::thread_local! {
 }
 
 const _: () = assert!(std::mem::offset_of!(ForeignFiber, fiber) == fiber::BEHIND_CONTEXT);
-
-/// So many suspensions of a thread register each. About fifty bytes are taken for one.
-const EACH: u64 = 4_096;
-
-/// How many frames have been suspended on a thread's seats.
-pub(crate) struct Watches(Cell<u64>);
-
-impl Watches {
-    pub(crate) const fn new() -> Watches {
-        Watches(Cell::new(0))
-    }
-
-    /// One more. Whether it is to register.
-    pub(crate) fn count(&self) -> bool {
-        let many = self.0.get() + 1;
-        self.0.set(many);
-        many <= EACH || many.is_power_of_two()
-    }
-}
 
 impl Foreign {
     /// The thread's arena in a runtime, if it has one there.

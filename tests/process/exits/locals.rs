@@ -83,6 +83,13 @@ impl World {
         request
     }
 
+    /// More frames are suspended on this thread than what can be remembered of each.
+    fn suspend_often(&self) {
+        let request = || (0..5_000).for_each(|_| yield_now().unwrap());
+        let both = [self.runtime.spawn(request), self.runtime.spawn(request)];
+        both.iter().for_each(|request| _ = request.wait().unwrap());
+    }
+
     fn assert_has_not_gone_on(&self, request: &Request<()>) {
         assert_eq!(self.gone_on.load(Ordering::Relaxed), 0, "a frame has gone on");
         assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
@@ -253,5 +260,90 @@ fn no_frame_goes_on_by_the_destructor_of_a_thread_local_when_a_request_ends_the_
             });
             end.assert_survived();
         }
+    }
+}
+
+/// A thread has suspended so many frames, and then uses for the first time the thread-local whose destructor drives, and the one that a frame is
+/// suspended in.
+#[test]
+fn a_frame_never_goes_on_by_the_destructor_of_another_however_many_were_suspended_before() {
+    for kind in KINDS {
+        for inside in ["outside", "inside"] {
+            for (how, _) in DRIVES {
+                let end = child::run(&format!("{kind},{inside},{how}"), &[], |given| {
+                    let [kind, inside, how] = given.split(',').collect::<Vec<_>>().try_into().unwrap();
+                    let (inside, how) = (inside == "inside", drives(how));
+                    let world = World::new(kind);
+                    let theirs = world.clone();
+                    let request = thread::spawn(move || {
+                        theirs.suspend_often();
+                        let late = theirs.clone();
+                        let begin = || {
+                            LATE.set(Late(Some(Box::new(move || {
+                                late.go.set();
+                                how(late);
+                            }))));
+                            theirs.suspend()
+                        };
+                        if inside { theirs.runtime.run(begin) } else { begin() }
+                    })
+                    .join()
+                    .unwrap();
+                    world.go.set();
+                    world.assert_has_not_gone_on(&request);
+                });
+                end.assert_survived();
+            }
+        }
+    }
+}
+
+/// The exit comes from inside a request, after as many suspensions.
+#[test]
+fn no_frame_goes_on_when_a_request_ends_the_process_however_many_were_suspended_before() {
+    for kind in KINDS {
+        let end = child::run(kind, &[], |kind| {
+            let world = World::new(kind);
+            world.clone().runtime.run(move || {
+                world.suspend_often();
+                let late = world.clone();
+                LATE.set(Late(Some(Box::new(move || {
+                    assert!(KEY_IS_GONE.get(), "the order is another");
+                    late.go.set();
+                    let gone_on = late.gone_on.clone();
+                    drives("yield")(late);
+                    assert_eq!(gone_on.load(Ordering::Relaxed), 0);
+                    println!("survived");
+                }))));
+                let _suspended = world.suspend();
+                std::process::exit(0);
+            });
+        });
+        end.assert_survived();
+    }
+}
+
+/// The thread's own frame waits inside a thread-local, nothing is suspended, and what the thread runs meanwhile ends the process.
+#[test]
+fn a_thread_that_drives_never_goes_on_by_the_destructor_of_a_thread_local_when_a_request_ends_the_process() {
+    for kind in KINDS {
+        let end = child::run(kind, &[], |kind| {
+            let world = World::new(kind);
+            world.runtime.run(|| ());
+            let late = world.clone();
+            LATE.set(Late(Some(Box::new(move || {
+                assert!(KEY_IS_GONE.get(), "the order is another");
+                late.go.set();
+                drives("yield")(late);
+                println!("survived");
+            }))));
+            KEY.with(|key| {
+                // Runs inside this call.
+                let _ends = world.runtime.spawn(|| std::process::exit(0));
+                world.runtime.enter(|| _ = world.go.wait());
+                println!("the thread goes on with {}", key.0[0]);
+            });
+        });
+        end.assert_survived();
     }
 }

@@ -24,6 +24,7 @@ use crate::schedule::worker::{HasWorkers, Worker};
 use crate::shared::deadlines::Deadlines;
 use crate::shared::driven::{Driven, Seat};
 use crate::shared::ending;
+use crate::shared::exit_calls;
 use crate::shared::{Settings, Shared, UpperCalls};
 use crate::stack::{self, overflow};
 use crate::time::deadlines::Time;
@@ -106,6 +107,8 @@ impl RuntimeBuilder {
     /// A request is queued, and not run at once, if it is submitted inside [`no_suspend`](crate::no_suspend()), in an
     /// unwind, or by a request of another runtime. In the last case it runs when a thread that has used this runtime
     /// waits. If no thread has used this runtime, it never runs.
+    ///
+    /// A runtime without workers needs glibc: elsewhere [`build`](Self::build) answers [`BuildError::NoExitCalls`].
     ///
     /// ```
     /// use forebear::{Runtime, spawn};
@@ -312,7 +315,7 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     ///
-    /// [`BuildError`] for numbers that cannot be, or if the system refuses a thread.
+    /// [`BuildError`] for numbers that cannot be, or if the system refuses a thread or lacks what the mode needs.
     pub fn build(self) -> Result<Runtime, BuildError> {
         // Counted if need be: that takes longer than to start a thread.
         let cores = LazyCell::new(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -333,6 +336,9 @@ impl RuntimeBuilder {
             }
             (None, time) => ((workers == 0).then(|| Driven::new(None)), time),
         };
+        if driven.is_some() && !exit_calls::are_possible() {
+            return Err(BuildError::NoExitCalls);
+        }
         // The records; what drives them is another matter.
         let workers = driven.as_ref().map_or(workers, Driven::seats);
         let threads = if driven.is_some() { 1 } else { workers };

@@ -47,6 +47,9 @@ pub enum BuildError {
         /// The setting that does not go with a seed.
         with: &'static str,
     },
+    /// A runtime without workers must notice that a thread exits before the thread's locals are destroyed. This system's C library offers no
+    /// function for that (`__cxa_thread_atexit_impl`): ask for at least one worker.
+    NoExitCalls,
     /// The workers could not be given the stacks they begin on.
     Stack(StackError),
     /// The threads could not be started.
@@ -74,6 +77,10 @@ impl fmt::Display for BuildError {
             BuildError::Seeded { with } => write!(
                 f,
                 "a seeded runtime runs everything on the thread that uses it, under a clock of its own: leave `{with}` out"
+            ),
+            BuildError::NoExitCalls => f.write_str(
+                "a runtime without workers was asked for, and the C library has no __cxa_thread_atexit_impl, by which the \
+                 exit of a thread is noticed in time: ask for at least one worker",
             ),
             BuildError::Stack(error) => error.fmt(f),
             BuildError::Start(error) => error.fmt(f),

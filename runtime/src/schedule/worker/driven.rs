@@ -269,6 +269,8 @@ impl Worker {
     }
 
     fn carry_out(&self, host: &Fiber, next: Next) {
+        // What runs may end the process. Then a destructor of a thread-local must not let the host continue.
+        foreign::watch();
         let driver = self.driver();
         // Whatever runs meanwhile is not what panics.
         let unwinds = std::thread::panicking();
