@@ -54,7 +54,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use crate::shim::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use crate::shim::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::switch::Switch;
 
 mod call;
@@ -93,6 +93,9 @@ const CHOSEN: u64 = 6;
 /// Waiting, and held by a thread that reads it; see [`edge`].
 const HELD: u64 = 7;
 
+/// The bits of the word that [`Context::show`] names: while they are all down, no cancel concerns the stack.
+pub const CANCEL_BITS: u32 = 0b11000;
+
 /// Why a parked context continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -117,6 +120,10 @@ pub struct Context {
     /// Ticket in the upper bits, state in the lower three.
     slot: AtomicU64,
     table: &'static Table,
+    /// Words of the owner's that answer a question without a call; see [`show`](Context::show). The owner writes them before code runs on the
+    /// stack. None: the table is asked.
+    attention: Cell<Option<NonNull<AtomicU32>>>,
+    urgency: Cell<Option<NonNull<AtomicU64>>>,
     switch: Switch,
     /// How many `no_suspend` regions are open; the stack's, not the request's.
     no_suspend: Cell<u32>,
@@ -152,6 +159,8 @@ impl Context {
         Context {
             slot: AtomicU64::new(0),
             table,
+            attention: Cell::new(None),
+            urgency: Cell::new(None),
             switch: Switch::none(),
             no_suspend: Cell::new(0),
             unwinding: Cell::new(false),
@@ -179,6 +188,8 @@ impl Context {
         // wait but its owner.
         unsafe {
             (&raw mut (*at).table).write(table);
+            (&raw mut (*at).attention).write(Cell::new(None));
+            (&raw mut (*at).urgency).write(Cell::new(None));
             (&raw mut (*at).switch).write(Switch::none());
             (&raw mut (*at).no_suspend).write(Cell::new(0));
             (&raw mut (*at).unwinding).write(Cell::new(false));
@@ -238,18 +249,49 @@ impl Context {
         name
     }
 
+    /// Names the words in which [`is_undisturbed`](Self::is_undisturbed) and [`urgency`](Self::urgency) find their answers without a call. `attention` has
+    /// one of [`CANCEL_BITS`] up while the table might answer that a request here is cancelled. `urgency` holds what the table would answer.
+    ///
+    /// # Safety
+    ///
+    /// Before code runs on the stack. The words stay as long as the context has this table.
+    pub unsafe fn show(&self, attention: NonNull<AtomicU32>, urgency: NonNull<AtomicU64>) {
+        self.attention.set(Some(attention));
+        self.urgency.set(Some(urgency));
+    }
+
     /// The root key of the most urgent that runs here, or waits for it; smaller goes first.
     #[inline]
     pub fn urgency(&self) -> u64 {
-        // SAFETY: the table is this context's.
-        unsafe { (self.table.urgency)(self) }
+        match self.urgency.get() {
+            // SAFETY: by the contract of `show`.
+            Some(word) => unsafe { word.as_ref() }.load(Ordering::Relaxed),
+            // SAFETY: the table is this context's.
+            None => unsafe { (self.table.urgency)(self) },
+        }
+    }
+
+    /// The same, if it is known without a call.
+    #[inline(always)]
+    pub fn shown_urgency(&self) -> Option<u64> {
+        // SAFETY: by the contract of `show`.
+        self.urgency.get().map(|word| unsafe { word.as_ref() }.load(Ordering::Relaxed))
+    }
+
+    /// Whether it is known without a call that no cancel concerns this stack. Called by the stack's own code.
+    #[inline(always)]
+    pub fn is_undisturbed(&self) -> bool {
+        // SAFETY: by the contract of `show`.
+        self.attention
+            .get()
+            .is_some_and(|word| unsafe { word.as_ref() }.load(Ordering::Relaxed) & CANCEL_BITS == 0)
     }
 
     /// Whether the request on top was cancelled, so that a wait that a cancel can end is to be refused. Called by the stack's own code.
     #[inline]
     pub fn is_cancelled(&self) -> bool {
         // SAFETY: the table is this context's, and we are on its stack.
-        unsafe { (self.table.is_cancelled)(self) }
+        !self.is_undisturbed() && unsafe { (self.table.is_cancelled)(self) }
     }
 
     /// The time on the clock that measures time limits here. Called by the stack's own code.

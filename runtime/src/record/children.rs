@@ -110,10 +110,16 @@ pub(crate) unsafe fn each(parent: &Header, mut with: impl FnMut(&Header)) {
 #[inline(always)]
 pub(crate) fn settle(fiber: &Fiber, arena: *const Arena) {
     if let Some(top) = fiber.request()
-        && top.state.get() & SETTLED == 0
+        && !is_settled(top)
     {
         settle_from(top, arena);
     }
+}
+
+/// Whether [`settle`] has nothing to do on a fiber with this request on top.
+#[inline(always)]
+pub(crate) fn is_settled(top: &Header) -> bool {
+    top.state.get() & SETTLED != 0
 }
 
 #[cold]

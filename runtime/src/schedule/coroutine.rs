@@ -64,6 +64,8 @@ impl Coroutine {
             this.fiber.arena.set(worker.arena());
             // From here on it is this worker's (K6).
             this.context.place().set(ptr::from_ref(worker).addr());
+            // Both are there as long as the coroutine (K1, K3).
+            this.context.show(worker.post.attention.word(), NonNull::from(&this.fiber.urgency));
             let memory = StackMemory { base: at, limit };
             this.context.switch().start(memory, body, NonNull::from(&this.context));
             let coroutine = NonNull::new_unchecked(coroutine);
@@ -165,20 +167,50 @@ unsafe fn prepare(context: &Context, _deadline: Option<Instant>) -> Option<NonNu
     let coroutine = unsafe { Coroutine::of(NonNull::from(context)).as_ref() };
     // SAFETY: K1.
     let worker = unsafe { &*coroutine.fiber.worker.cast::<Worker>() };
+    match worker.leaves_shortly(&coroutine.fiber) {
+        Some(key) => prepare_shortly(coroutine, worker, key),
+        None => prepare_fully(coroutine, worker),
+    }
+}
+
+/// The same for the ready fiber that this worker's queues let go first. A function of its own, since it calls one.
+#[inline(never)]
+fn prepare_shortly(coroutine: &Coroutine, worker: &Worker, key: u64) -> Option<NonNull<Context>> {
+    if std::thread::panicking() {
+        return prepare_fully(coroutine, worker);
+    }
+    if !worker.shared().is_of_one() {
+        return prepare_beside_others(coroutine, worker, key);
+    }
+    context_of(worker.leave_shortly(&coroutine.fiber))
+}
+
+/// The same if the queues of other workers decide.
+#[inline(never)]
+fn prepare_beside_others(coroutine: &Coroutine, worker: &Worker, key: u64) -> Option<NonNull<Context>> {
+    if !worker.shared().goes_before_others(worker.index, key) {
+        return prepare_fully(coroutine, worker);
+    }
+    context_of(worker.leave_shortly(&coroutine.fiber))
+}
+
+#[inline(always)]
+fn context_of(coroutine: Option<NonNull<Coroutine>>) -> Option<NonNull<Context>> {
+    // SAFETY: K3.
+    coroutine.map(|coroutine| unsafe { coroutine.as_ref() }.context())
+}
+
+/// The same by a pick.
+#[inline(never)]
+fn prepare_fully(coroutine: &Coroutine, worker: &Worker) -> Option<NonNull<Context>> {
     // The wait has begun: its record in this stack's frames may stand in a list.
     let lent = Lent::to(|| "those who may end its wait");
     let next = worker.leave_parked(&coroutine.fiber);
     lent.given_back();
-    match next {
-        // SAFETY: K3.
-        Some(next) => Some(unsafe { next.as_ref() }.context()),
-        None => {
-            if coroutine.fiber.left.get() != 0 {
-                back(&coroutine.fiber);
-            }
-            None
-        }
+    if next.is_none() && coroutine.fiber.left.get() != 0 {
+        back(&coroutine.fiber);
     }
+    context_of(next)
 }
 
 /// # Safety
@@ -248,8 +280,14 @@ unsafe fn let_go_on(coroutine: NonNull<Coroutine>) {
     if fiber::get().is_some_and(|here| worker.owns(here)) {
         worker.make_ready(NonNull::from(&this.fiber));
     } else {
-        Chain::of(coroutine, worker).send();
+        send_alone(coroutine, worker);
     }
+}
+
+/// Hands a coroutine over to another worker.
+#[inline(never)]
+fn send_alone(coroutine: NonNull<Coroutine>, worker: &Worker) {
+    Chain::of(coroutine, worker).send();
 }
 
 #[cfg(all(test, not(forebear_threads)))]

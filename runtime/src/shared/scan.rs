@@ -153,6 +153,31 @@ impl Shared {
         best
     }
 
+    /// Whether there is one worker, so that no queue of another is to be looked at.
+    #[inline(always)]
+    pub(crate) fn is_of_one(&self) -> bool {
+        self.worker_records().len() == 1
+    }
+
+    /// Whether a look at each queue of other workers says, without a call, that nothing there goes before what worker `index` has with the key `mine`.
+    /// False also if older work is private to another worker, which a [scan](Self::scan) asks for it, or if the words of groups decide.
+    #[inline(always)]
+    pub(crate) fn goes_before_others(&self, index: usize, mine: u64) -> bool {
+        if !ORDERED {
+            return true;
+        }
+        let workers = self.worker_records();
+        if workers.len() > MEMBERS {
+            return false;
+        }
+        for (place, other) in workers.iter().enumerate() {
+            if place != index && (other.post.shared_queue.key() < mine || other.post.private_key() < mine) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// The least of the words in turn; or less than every key, if the next scan has to be full. If it is older than `mine`, the
     /// scan that follows reads the same words.
     #[inline(never)]

@@ -57,6 +57,18 @@ impl ClockCountdown {
         left == 0
     }
 
+    /// Whether the next scheduling point reads the clock.
+    #[inline(always)]
+    pub(crate) fn is_last(&self) -> bool {
+        self.0.get() == 1
+    }
+
+    /// A scheduling point that is not the last.
+    #[inline(always)]
+    pub(crate) fn step_on(&self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+
     /// The clock was read. Begins again if a timer is still armed here.
     pub(crate) fn restart(&self, armed: bool) {
         self.0.set(if armed { PERIOD } else { 0 });
@@ -171,9 +183,20 @@ impl WorkerRecord {
         }
     }
 
-    /// A fiber of this worker may continue.
+    /// A fiber of this worker may continue. Short, and calls nothing, if no other is ready.
+    #[inline(always)]
     pub(crate) fn make_ready(&self, fiber: NonNull<Fiber>) {
-        self.ready().push(fiber);
+        if !self.ready().push_only(fiber) {
+            return self.make_ready_beside(fiber);
+        }
+        // SAFETY: K3.
+        let key = unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed);
+        self.tell_of(key);
+    }
+
+    #[inline(never)]
+    fn make_ready_beside(&self, fiber: NonNull<Fiber>) {
+        self.ready().push_another(fiber);
         // SAFETY: K3.
         let key = unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed);
         self.tell_of(key);

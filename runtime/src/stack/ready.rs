@@ -179,14 +179,31 @@ impl Ready {
     /// A fiber was woken.
     #[inline]
     pub(crate) fn push(&mut self, fiber: NonNull<Fiber>) {
+        if !self.push_only(fiber) {
+            self.push_another(fiber);
+        }
+    }
+
+    /// A fiber was woken beside others.
+    #[inline(always)]
+    pub(crate) fn push_another(&mut self, fiber: NonNull<Fiber>) {
         let entry = ReadyEntry::new(fiber);
         entry.is_woken().set(true);
         self.woken += 1;
-        if self.woken == 1 {
+        self.push_beside(entry);
+    }
+
+    /// The same if no other woken fiber is there. It calls nothing. False: nothing was done.
+    #[inline(always)]
+    pub(crate) fn push_only(&mut self, fiber: NonNull<Fiber>) -> bool {
+        let alone = self.woken == 0;
+        if alone {
+            let entry = ReadyEntry::new(fiber);
+            entry.is_woken().set(true);
+            self.woken = 1;
             self.first = Some(entry);
-        } else {
-            self.push_beside(entry);
         }
+        alone
     }
 
     /// Fibers were woken by other threads, and arrive together: the latest, and those before it, the latest of them first.
@@ -285,6 +302,22 @@ impl Ready {
         self.best().0
     }
 
+    /// The fiber that stands outside of the runs, with its key, if there is one and no fiber has yielded. It goes before all others then.
+    #[inline(always)]
+    pub(crate) fn outside(&self) -> Option<(u64, NonNull<Fiber>)> {
+        self.first.as_ref().filter(|_| self.yielded.len() == 0).map(|first| (first.key, first.fiber))
+    }
+
+    /// Takes the fiber that [`outside`](Self::outside) has answered.
+    #[inline(always)]
+    pub(crate) fn take_outside(&mut self) -> Option<NonNull<Fiber>> {
+        let first = self.first.take()?;
+        first.is_woken().set(false);
+        self.yielded.count_pick();
+        self.woken -= 1;
+        Some(first.fiber)
+    }
+
     /// How many that were woken have been taken.
     pub(crate) fn picks(&self) -> u64 {
         self.yielded.picks()
@@ -303,11 +336,8 @@ impl Ready {
         if due || (key == NO_KEY && yielded_too) {
             return self.yielded.pop();
         }
-        if let Some(first) = self.first.take() {
-            first.is_woken().set(false);
-            self.yielded.count_pick();
-            self.woken -= 1;
-            return Some(first.fiber);
+        if let Some(first) = self.take_outside() {
+            return Some(first);
         }
         self.pop_from_runs()
     }

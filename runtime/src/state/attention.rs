@@ -4,6 +4,9 @@
 //! worker clears it is lost. That is harmless only if the worker reads the cause of the bit after the clearing. So:
 //! **clear first, then read**.
 
+use std::ptr::NonNull;
+
+use forebear_context::context::CANCEL_BITS;
 use forebear_context::shim::atomic::{AtomicU32, Ordering};
 use forebear_context::shim::mutant;
 
@@ -34,6 +37,9 @@ pub const RAIDED: u32 = 256;
 /// raises and clears the bit.
 pub const HOLDS: u32 = 512;
 
+// What a context reads without a call into the runtime.
+const _: () = assert!(MESSAGE | MARKS == CANCEL_BITS);
+
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct Attention(AtomicU32);
@@ -42,6 +48,11 @@ impl Attention {
     /// Nothing to attend to.
     pub fn new() -> Attention {
         Attention(AtomicU32::new(0))
+    }
+
+    /// The word itself, for [`Context::show`](forebear_context::context::Context::show).
+    pub fn word(&self) -> NonNull<AtomicU32> {
+        NonNull::from(&self.0)
     }
 
     /// The bits that are up.

@@ -56,6 +56,44 @@ impl Worker {
         self.ready().push_arrived(latest, mail);
     }
 
+    /// Whether the short form of [`leave_parked`](Self::leave_parked) is for this park, as far as this worker's own queues and the injector tell: nothing is to be
+    /// done first, and nothing there goes before the ready fiber that stands outside of the runs, whose key this answers. It calls nothing. The caller asks
+    /// whether the thread panics, which may take a call. If there are other workers, their queues decide, too ([`goes_before_others`](crate::shared::Shared::goes_before_others)). The commonest reason against it comes first.
+    #[inline(always)]
+    pub(crate) fn leaves_shortly(&self, fiber: &Fiber) -> Option<u64> {
+        let (key, next) = self.ready().outside()?;
+        if !fiber.request().is_some_and(children::is_settled) {
+            return None;
+        }
+        let (attention, front) = (self.post.attention.get(), self.list.front());
+        let first = attention & (RAISED | MESSAGE | DRIVEN | HOLDS) == 0
+            // A feed that has nothing to publish makes the next batch a single request.
+            && (attention & HUNGRY == 0 || front.is_none() && self.batch.get() == 1)
+            && fiber.context().no_suspend().get() == 0
+            && self.jobs.get().0.is_null()
+            && fiber.branches.is_empty()
+            && !self.clock_countdown.is_last()
+            && self.post.mailbox.is_empty()
+            && !ptr::eq(next.as_ptr(), fiber)
+            && front.is_none_or(|front| front.lineage.key() >= key)
+            && self.post.shared_queue.key() >= key
+            && self.shared().injector.key_shortly() >= key;
+        first.then_some(key)
+    }
+
+    /// The short form of [`leave_parked`](Self::leave_parked), where [`leaves_shortly`](Self::leaves_shortly) says so. It calls nothing.
+    #[inline(always)]
+    pub(crate) fn leave_shortly(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
+        let next = self.ready().take_outside()?;
+        self.clock_countdown.step_on();
+        fiber.low.set(stack_pointer());
+        fiber.since.store(self.tick.get(), Ordering::Relaxed);
+        fiber.descent.set(Descent::of_top(fiber.request()));
+        self.resume(next);
+        // SAFETY: ready fibers of a worker are coroutines'.
+        Some(unsafe { Coroutine::of_fiber(next) })
+    }
+
     /// The context to enter when the calling fiber parks. `None`: the fiber itself continues, since it is ready and first.
     #[inline(never)]
     pub(crate) fn leave_parked(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
