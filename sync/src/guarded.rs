@@ -35,6 +35,34 @@ unsafe impl<Q> Send for Guarded<Q> {}
 impl<Q> RefUnwindSafe for Guarded<Q> {}
 impl<Q> UnwindSafe for Guarded<Q> {}
 
+/// The lock of a [`Guarded`], which this thread has. Only the call that consumes it releases the lock.
+#[must_use = "nothing else releases the lock"]
+pub(crate) struct Hold<'a, Q>(&'a Guarded<Q>);
+
+impl<'a, Q> Hold<'a, Q> {
+    /// Calls `f` with the value, and releases the lock. For `f` see [`Guarded::with`].
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(self, f: impl FnOnce(&mut Q) -> R) -> R {
+        // SAFETY: the lock.
+        let result = self.0.value.with_mut(|value| f(unsafe { &mut *value }));
+        self.0.locked.store(false, Ordering::Release);
+        result
+    }
+
+    /// The same, but keeps the lock if `f` answers `None`.
+    #[inline(always)]
+    pub(crate) fn try_with_mut<R>(self, f: impl FnOnce(&mut Q) -> Option<R>) -> Result<R, Hold<'a, Q>> {
+        // SAFETY: the lock.
+        match self.0.value.with_mut(|value| f(unsafe { &mut *value })) {
+            Some(result) => {
+                self.0.locked.store(false, Ordering::Release);
+                Ok(result)
+            }
+            None => Err(self),
+        }
+    }
+}
+
 impl<Q> Guarded<Q> {
     #[cfg(not(loom))]
     pub(crate) const fn new(value: Q) -> Guarded<Q> {
@@ -55,13 +83,22 @@ impl<Q> Guarded<Q> {
     /// The same for a value that is not made of cells.
     #[inline]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(&mut Q) -> R) -> R {
+        self.hold().with_mut(f)
+    }
+
+    /// Takes the lock, for one call with the value. Until then the caller calls nothing that waits or unwinds.
+    #[inline(always)]
+    pub(crate) fn hold(&self) -> Hold<'_, Q> {
         if !self.try_lock() {
             self.lock_slowly();
         }
-        // SAFETY: the lock.
-        let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
-        self.locked.store(false, Ordering::Release);
-        result
+        Hold(self)
+    }
+
+    /// The same if the lock is free. It calls nothing.
+    #[inline(always)]
+    pub(crate) fn try_hold(&self) -> Option<Hold<'_, Q>> {
+        self.try_lock().then_some(Hold(self))
     }
 
     #[inline(always)]

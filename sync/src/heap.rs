@@ -70,6 +70,42 @@ impl<N> Heap<N> {
 }
 
 impl<N: Linked> Heap<N> {
+    /// The head of the line.
+    ///
+    /// # Safety
+    ///
+    /// P1.
+    #[inline(always)]
+    pub(crate) unsafe fn head(&self) -> Option<NonNull<N>> {
+        self.head.get()
+    }
+
+    /// Takes out the only entry, which stands in the line.
+    ///
+    /// # Safety
+    ///
+    /// P1; the heap has no other entry.
+    #[inline(always)]
+    pub(crate) unsafe fn take_only(&self) {
+        self.head.set(None);
+        self.tail.set(None);
+    }
+
+    /// Inserts an entry into the empty heap.
+    ///
+    /// # Safety
+    ///
+    /// P1; P2; it stands in no heap, and this one is empty.
+    #[inline(always)]
+    pub(crate) unsafe fn push_only(&self, node: &N) {
+        let (this, links) = (Some(NonNull::from(node)), node.links());
+        links.next.set(None);
+        links.back.set(None);
+        links.in_line.set(true);
+        self.head.set(this);
+        self.tail.set(this);
+    }
+
     /// The first, which stays.
     ///
     /// # Safety

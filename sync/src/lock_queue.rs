@@ -389,6 +389,52 @@ impl<T> LockQueue<T> {
         }
     }
 
+    /// The same if the queue has one place, whose waiter chooses without delay. It calls nothing. `None`: nothing has changed, and [`choose`](Self::choose)
+    /// decides.
+    ///
+    /// # Safety
+    ///
+    /// As [`choose`](Self::choose).
+    #[inline(always)]
+    pub(crate) unsafe fn choose_only(&self) -> Option<Chosen<T>> {
+        let heap = self.heap(self.popping.get());
+        // SAFETY: L1.
+        let place = unsafe { heap.head() }?;
+        if self.len.get() != 1 || self.behind.get() != Behind::Others {
+            return None;
+        }
+        // SAFETY: L2: its waiter must take the lock before it leaves.
+        let this = unsafe { place.as_ref() };
+        // SAFETY: as above.
+        let sure = unsafe { this.context.as_ref() }.choose_unheld(this.ticket.get());
+        if !mutant!("only_waiter_is_not_asked", true, sure) {
+            return None;
+        }
+        this.stands.set(None);
+        self.len.set(0);
+        // SAFETY: L1: the only place is in that heap.
+        unsafe { heap.take_only() };
+        Some(Chosen::new(place))
+    }
+
+    /// [`enter`](Self::enter) for a newcomer that finds the queue empty. It calls nothing.
+    ///
+    /// # Safety
+    ///
+    /// L1, L2; the place is in no queue, and this one is empty. `on` is the place's thread.
+    #[inline(always)]
+    pub(crate) unsafe fn enter_empty(&self, place: &Place<T>, on: usize) {
+        let (arrivals, popped) = (self.arrivals.get(), self.popping.get());
+        self.arrivals.set(arrivals + 1);
+        self.closes_at.set(arrivals + NEWCOMERS);
+        self.place.set(on);
+        self.len.set(1);
+        place.links.key.set((place.links.key.get().0, arrivals + 1));
+        place.stands.set(Some(popped));
+        // SAFETY: by contract.
+        unsafe { self.heap(popped).push_only(place) };
+    }
+
     /// Whether another context than this one waits here. One context may have several places in the queue.
     ///
     /// # Safety

@@ -146,6 +146,14 @@ impl Context {
         }
     }
 
+    /// The same, but also false if a thread holds the wait. It calls nothing.
+    #[inline(always)]
+    pub fn choose_unheld(&self, ticket: Ticket) -> bool {
+        self.slot
+            .compare_exchange(ticket.0 | WAITING, ticket.0 | CHOSEN, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
     /// Ends a wait that was chosen. The owner's `ready` calls this, and makes the context runnable.
     ///
     /// # Safety

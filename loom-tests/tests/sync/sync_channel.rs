@@ -68,17 +68,32 @@ fn party(f: impl FnOnce() + 'static) -> (Arc<Party>, thread::JoinHandle<()>) {
     (party, thread::spawn(move || there.on(f)))
 }
 
+/// The same for a party that takes the short ways.
+fn short_party(f: impl FnOnce() + 'static) -> (Arc<Party>, thread::JoinHandle<()>) {
+    let party = Party::shown(1);
+    let there = party.clone();
+    (party, thread::spawn(move || there.on(f)))
+}
+
 /// Whoever sends and receives, each item arrives once, and its bytes with it.
 fn an_item_goes_across(capacity: Option<usize>) {
+    an_item_goes_from_to(capacity, party, || Party::new(0));
+}
+
+fn an_item_goes_from_to(
+    capacity: Option<usize>,
+    from: impl Fn(Box<dyn FnOnce()>) -> (Arc<Party>, thread::JoinHandle<()>) + Sync + Send + 'static,
+    to: impl Fn() -> Arc<Party> + Sync + Send + 'static,
+) {
     explore(&[], move |_| {
         let drops = Drops::new();
         let (sender, receiver) = capacity.map_or_else(unbounded, bounded);
         let (first, second) = (drops.item(), drops.item());
-        let sends = party(move || {
+        let sends = from(Box::new(move || {
             assert!(sender.send(first).is_ok());
             assert!(sender.send(second).is_ok());
-        });
-        Party::new(0).on(|| {
+        }));
+        to().on(|| {
             receiver.recv().unwrap().touch();
             receiver.recv().unwrap().touch();
             assert!(matches!(receiver.recv(), Err(RecvError::Disconnected)));
@@ -101,6 +116,18 @@ fn items_go_through_a_channel_of_one() {
 #[test]
 fn items_go_through_a_channel_without_bound() {
     an_item_goes_across(None);
+}
+
+#[test]
+fn items_go_through_a_channel_of_one_in_the_short_ways() {
+    an_item_goes_from_to(Some(1), short_party, || Party::shown(2));
+}
+
+/// One side takes the short ways, the other the general ones.
+#[test]
+fn items_go_through_a_channel_of_one_in_short_ways_and_in_general_ones() {
+    an_item_goes_from_to(Some(1), short_party, || Party::new(0));
+    an_item_goes_from_to(Some(1), party, || Party::shown(2));
 }
 
 #[test]
@@ -130,6 +157,51 @@ fn the_last_two_senders_go_while_a_receiver_waits() {
         first.join().unwrap();
         second.join().unwrap();
     });
+}
+
+#[test]
+fn the_last_sender_goes_while_a_receiver_begins_to_wait_in_the_short_way() {
+    explore(&[], |_| {
+        let (sender, receiver) = bounded::<u32>(1);
+        let goes = thread::spawn(move || drop(sender));
+        Party::shown(1).on(|| assert_eq!(receiver.recv(), Err(RecvError::Disconnected)));
+        goes.join().unwrap();
+    });
+}
+
+/// As [`a_send_meets_a_receiver_that_leaves`], with a sender that chooses in the short way. The receiver's next wait is its own.
+#[test]
+fn a_short_send_meets_a_receiver_that_leaves() {
+    for cause in [Cause::TimedOut, Cause::Cancelled] {
+        explore(&["left", "had"], move |answers| {
+            let drops = Drops::new();
+            let (sender, receiver) = bounded::<Item>(2);
+            let noted = answers.clone();
+            let (leaver, leaving) = short_party(move || {
+                match receiver.recv_timeout(LIMIT) {
+                    Ok(item) => {
+                        item.touch();
+                        noted.note("had");
+                    }
+                    Err(error) => {
+                        assert_eq!(error == RecvTimeoutError::TimedOut, cause == Cause::TimedOut);
+                        noted.note("left");
+                    }
+                }
+                assert!(receiver.recv().is_ok());
+            });
+            let ends = thread::spawn(move || _ = leaver.end_wait(cause));
+            let (theirs, first, second) = (sender.clone(), drops.item(), drops.item());
+            let sends = short_party(move || assert!(theirs.send(first).is_ok()));
+            sends.1.join().unwrap();
+            // The receiver may have gone by then.
+            _ = sender.try_send(second);
+            drop(sender);
+            leaving.join().unwrap();
+            ends.join().unwrap();
+            assert_eq!(drops.get(), 2);
+        });
+    }
 }
 
 #[test]

@@ -18,8 +18,8 @@
 //!
 //! The operation wakes the waiter after it has released the lock.
 //!
-//! This file has the decisions. [`waiting`] has the waits of a send and a receive, [`listing`] those of an arm of `select!`, which stands in
-//! several queues, and [`store`] the containers of the items.
+//! This file has the decisions. [`waiting`] has the waits of a send and a receive, [`short`] their usual steps, [`listing`] the waits of an arm of
+//! `select!`, which stands in several queues, and [`store`] the containers of the items.
 //!
 //! # The races
 //!
@@ -53,6 +53,7 @@ use crate::guarded::Guarded;
 use crate::lock_queue::{Chosen, ChosenList, LockQueue, Place};
 
 mod listing;
+mod short;
 mod store;
 mod waiting;
 

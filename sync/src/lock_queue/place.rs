@@ -34,8 +34,19 @@ impl<T> Place<T> {
     ///
     /// L4, for as long as anything of the place is called.
     pub unsafe fn new(context: &Context, ticket: Ticket, value: T) -> Place<T> {
+        // SAFETY: by contract.
+        unsafe { Place::with_key(context, ticket, key_of(context), value) }
+    }
+
+    /// A place for a context whose urgency is `key`, which is not that of a thread. It calls nothing.
+    ///
+    /// # Safety
+    ///
+    /// As [`new`](Self::new).
+    #[inline(always)]
+    pub(crate) unsafe fn with_key(context: &Context, ticket: Ticket, key: u64, value: T) -> Place<T> {
         Place {
-            links: Links::new(key_of(context)),
+            links: Links::new(key),
             stands: Cell::new(None),
             context: NonNull::from(context),
             ticket: Cell::new(ticket),

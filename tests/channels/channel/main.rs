@@ -3,6 +3,7 @@
 #[path = "../../support/cancelling.rs"]
 mod cancelling;
 mod items;
+mod short;
 #[path = "../../support/mod.rs"]
 mod support;
 mod turns;

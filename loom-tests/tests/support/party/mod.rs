@@ -2,7 +2,8 @@
 //!
 //! Time does not pass in a model. A wait with a limit is *armed* with a party; whoever calls [`Party::end_wait`] is its timer, or its
 //! canceller. As with a real timer, disarming waits until that is done with the context. Every look at the clock finds it a
-//! millisecond later. A party is never alone: it does not look for a held lock, unless a model gives it another table.
+//! millisecond later. A party is never alone: it does not look for a held lock, unless a model gives it another table. One that [shows](Party::shown)
+//! its words takes the short ways of a worker's stack.
 
 #![allow(dead_code, reason = "every model uses a part of it")]
 
@@ -12,6 +13,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use forebear_context::context::{Alarm, Cause, Context, ForeignContext, Table, Ticket, set_current, unpark};
+use forebear_context::shim::atomic::{AtomicU32, AtomicU64};
 use forebear_context::shim::{Arc, Mutex};
 
 /// One thread's context.
@@ -20,6 +22,8 @@ pub(crate) struct Party {
     foreign: ForeignContext,
     armed: Mutex<Option<Ticket>>,
     looks: Cell<u32>,
+    /// What a party shows: its attention and its urgency.
+    words: Option<(AtomicU32, AtomicU64)>,
 }
 
 // SAFETY: the cells are its own thread's; the rest is behind locks, or made for others to touch.
@@ -40,6 +44,19 @@ impl Party {
         party
     }
 
+    /// One that shows its words: no cancel concerns it, and its urgency is `key`.
+    pub(crate) fn shown(key: u64) -> Arc<Party> {
+        // SAFETY: the table is for a party.
+        let foreign = unsafe { ForeignContext::with_table(&SHARED) };
+        let words = Some((AtomicU32::new(0), AtomicU64::new(key)));
+        let party = Arc::new(Party { foreign, armed: Mutex::new(None), looks: Cell::new(0), words });
+        if let Some((attention, urgency)) = &party.words {
+            // SAFETY: the words stay as long as the context, and nothing runs there yet.
+            unsafe { party.context().show(NonNull::from(attention), NonNull::from(urgency)) };
+        }
+        party
+    }
+
     /// One with a table of the model's own.
     ///
     /// # Safety
@@ -48,7 +65,7 @@ impl Party {
     pub(crate) unsafe fn with_table(table: &'static Table) -> Arc<Party> {
         // SAFETY: by contract.
         let foreign = unsafe { ForeignContext::with_table(table) };
-        Arc::new(Party { foreign, armed: Mutex::new(None), looks: Cell::new(0) })
+        Arc::new(Party { foreign, armed: Mutex::new(None), looks: Cell::new(0), words: None })
     }
 
     /// Its context.

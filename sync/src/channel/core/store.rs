@@ -12,6 +12,10 @@ pub(crate) trait Store<T>: Default {
     fn len(&self) -> usize;
     fn push(&mut self, item: T);
     fn pop(&mut self) -> Option<T>;
+    /// Whether a push takes no memory.
+    fn has_memory(&self) -> bool;
+    /// Whether there is an item, and [`spare`](Self::spare) gives nothing once it has been popped.
+    fn pops_shortly(&self) -> bool;
     /// Memory to be freed after the lock is released, if it is large.
     fn spare(&mut self) -> Option<Self> {
         None
@@ -35,6 +39,16 @@ impl<T> Store<T> for VecDeque<T> {
     }
 
     #[inline(always)]
+    fn has_memory(&self) -> bool {
+        self.len() < self.capacity()
+    }
+
+    #[inline(always)]
+    fn pops_shortly(&self) -> bool {
+        self.len() > usize::from(self.capacity() > KEPT)
+    }
+
+    #[inline(always)]
     fn spare(&mut self) -> Option<Self> {
         (self.is_empty() && self.capacity() > KEPT).then(|| std::mem::take(self))
     }
@@ -52,5 +66,13 @@ impl<T> Store<T> for Option<T> {
 
     fn pop(&mut self) -> Option<T> {
         self.take()
+    }
+
+    fn has_memory(&self) -> bool {
+        true
+    }
+
+    fn pops_shortly(&self) -> bool {
+        self.is_some()
     }
 }

@@ -29,11 +29,12 @@
 //! for a rare attempt.
 
 use std::cell::Cell;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::time::Duration;
 
 use forebear_context::context::{Cause, Context, Reason};
 
+use super::short::{Held, ShortPut, ShortTake};
 use super::{Channel, ChannelState, ChannelStep, Slot, Spot, Store, wake};
 use crate::channel::error::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
 use crate::channel::retries::{ROOM, SOMETHING, is_in_a_hurry, pause};
@@ -53,8 +54,17 @@ impl<T, S: Store<T>> Channel<T, S> {
         }
         // Before the wait is begun: a thread that sees it wait then knows that its time runs.
         let deadline = timeout.and_then(|timeout| context.deadline(timeout));
-        let mut spot = MaybeUninit::uninit();
-        match self.prepare_send(context, item, &mut spot, is_in_a_hurry(timeout)) {
+        let item = ManuallyDrop::new(item);
+        let held = match self.put_shortly(context, &item) {
+            ShortPut::Stored => return Ok(()),
+            ShortPut::Given(receiver) => {
+                receiver.wake();
+                return Ok(());
+            }
+            ShortPut::General(held) => held,
+        };
+        let (item, mut spot) = (ManuallyDrop::into_inner(item), MaybeUninit::uninit());
+        match self.prepare_send(context, item, &mut spot, is_in_a_hurry(timeout), held) {
             ChannelStep::Done(answer) => answer,
             ChannelStep::Park(ticket) => {
                 // SAFETY: on the context's own stack, after `begin`.
@@ -79,18 +89,29 @@ impl<T, S: Store<T>> Channel<T, S> {
         }
         // Before the wait is begun: a thread that sees it wait then knows that its time runs.
         let deadline = timeout.and_then(|timeout| context.deadline(timeout));
-        let mut spot = MaybeUninit::uninit();
-        match self.prepare_receive(context, &mut spot, is_in_a_hurry(timeout)) {
-            ChannelStep::Done(answer) => answer,
-            ChannelStep::Park(ticket) => {
-                // SAFETY: on the context's own stack, after `begin`.
-                let cause = unsafe { context.park_until(ticket, deadline) };
-                // SAFETY: `prepare_receive` has begun a wait, so it has written the place.
-                let place = unsafe { spot.assume_init_ref() };
-                // SAFETY: the wait is over.
-                unsafe { self.received(place, cause) }
+        let (mut spot, mut item) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let ticket = match self.take_shortly(context, &mut spot, &mut item) {
+            // SAFETY: by this answer the item was written.
+            ShortTake::Taken => return Ok(unsafe { item.assume_init() }),
+            ShortTake::Park(ticket) => ticket,
+            ShortTake::General(held) => {
+                match self.prepare_receive(context, &mut spot, is_in_a_hurry(timeout), held) {
+                    ChannelStep::Done(answer) => return answer,
+                    ChannelStep::Park(ticket) => ticket,
+                }
             }
+        };
+        // SAFETY: on the context's own stack, after `begin`.
+        let cause = unsafe { context.park_until(ticket, deadline) };
+        // SAFETY: the answer `Park` says that a wait was begun, and the place written.
+        let place = unsafe { spot.assume_init_ref() };
+        if cause == Cause::Woken
+            && let Some(item) = place.value.take()
+        {
+            return Ok(item);
         }
+        // SAFETY: the wait is over.
+        unsafe { self.received(place, cause) }
     }
 
     /// Sends with a time-out of zero: now, or not.
@@ -125,35 +146,37 @@ impl<T, S: Store<T>> Channel<T, S> {
         mut item: T,
         spot: &mut Spot<T>,
         hurries: bool,
+        mut held: Option<Held<'_, T, S>>,
     ) -> ChannelStep<Result<(), SendTimeoutError<T>>> {
-        if context.is_cancelled() {
+        // Under the lock nothing is asked: it was asked before.
+        if held.is_none() && context.is_cancelled() {
             return ChannelStep::Done(Err(SendTimeoutError::Cancelled(item)));
         }
         let mut may_wait = context.no_suspend().get() == 0;
         let mut looked = 0;
         loop {
-            let put =
-                self.state.with_mut(|state| match state.put(item, self.capacity, || context.place().get()) {
-                    Err(TrySendError::Full(item)) if may_wait => {
-                        state.put_on = context.place().get();
-                        if !hurries
-                            && state.senders.is_empty()
-                            && state.sends.again(state.put_on, state.took_on, looked)
-                        {
-                            return Err(TrySendError::Full(item));
-                        }
-                        // SAFETY: C2: this is the context's own stack; C4: the caller's end keeps the channel, and nothing unwinds
-                        // before the wait is parked.
-                        let ticket = unsafe { context.begin(Reason::Send, self.target()) };
-                        // SAFETY: L4: the place lies on the context's own stack.
-                        let place = spot.write(unsafe { Place::new(context, ticket, Cell::new(Some(item))) });
-                        // SAFETY: L1, L2: the place stays in its frame until it is out.
-                        unsafe { state.senders.enter(place) };
-                        state.senders_wait = true;
-                        Ok(Err(ticket))
+            let hold = held.take().unwrap_or_else(|| self.state.hold());
+            let put = hold.with_mut(|state| match state.put(item, self.capacity, || context.place().get()) {
+                Err(TrySendError::Full(item)) if may_wait => {
+                    state.put_on = context.place().get();
+                    if !hurries
+                        && state.senders.is_empty()
+                        && state.sends.again(state.put_on, state.took_on, looked)
+                    {
+                        return Err(TrySendError::Full(item));
                     }
-                    put => put.map(Ok),
-                });
+                    // SAFETY: C2: this is the context's own stack; C4: the caller's end keeps the channel, and nothing unwinds
+                    // before the wait is parked.
+                    let ticket = unsafe { context.begin(Reason::Send, self.target()) };
+                    // SAFETY: L4: the place lies on the context's own stack.
+                    let place = spot.write(unsafe { Place::new(context, ticket, Cell::new(Some(item))) });
+                    // SAFETY: L1, L2: the place stays in its frame until it is out.
+                    unsafe { state.senders.enter(place) };
+                    state.senders_wait = true;
+                    Ok(Err(ticket))
+                }
+                put => put.map(Ok),
+            });
             match put {
                 Ok(Ok(served)) => {
                     wake(served);
@@ -186,8 +209,10 @@ impl<T, S: Store<T>> Channel<T, S> {
         context: &Context,
         spot: &mut Spot<T>,
         hurries: bool,
+        mut held: Option<Held<'_, T, S>>,
     ) -> ChannelStep<Result<T, RecvTimeoutError>> {
-        if context.is_cancelled() {
+        // Under the lock nothing is asked: it was asked before.
+        if held.is_none() && context.is_cancelled() {
             return ChannelStep::Done(Err(RecvTimeoutError::Cancelled));
         }
         let mut may_wait = context.no_suspend().get() == 0;
@@ -201,7 +226,8 @@ impl<T, S: Store<T>> Channel<T, S> {
                 #[cfg(not(mutant = "receiver_is_listed_without_a_look"))]
                 state.take(|| context.place().get())
             };
-            let (taken, spare) = self.state.with_mut(|state| match take(state) {
+            let hold = held.take().unwrap_or_else(|| self.state.hold());
+            let (taken, spare) = hold.with_mut(|state| match take(state) {
                 Err(TryRecvError::Empty) if may_wait => {
                     state.took_on = context.place().get();
                     if !hurries
@@ -248,7 +274,8 @@ impl<T, S: Store<T>> Channel<T, S> {
     }
 
     /// The target of a wait here: the label.
-    fn target(&self) -> *mut () {
+    #[inline(always)]
+    pub(super) fn target(&self) -> *mut () {
         std::ptr::from_ref(&self.label).cast_mut().cast()
     }
 
@@ -277,6 +304,7 @@ impl<T, S: Store<T>> Channel<T, S> {
     /// # Safety
     ///
     /// Its place was listed here for that wait.
+    #[cold]
     #[inline(never)]
     unsafe fn received(&self, place: &Place<Slot<T>>, cause: Cause) -> Result<T, RecvTimeoutError> {
         if cause != Cause::Woken {
