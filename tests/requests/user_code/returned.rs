@@ -14,7 +14,10 @@ fn runtime(workers: usize) -> Runtime {
 }
 
 /// A request that is over, whose parent has failed with `error` on a worker; no other handle of that parent is left.
-fn child_of_a_failure<E: std::error::Error + Send + Sync + 'static>(runtime: &Runtime, error: E) -> Request<()> {
+fn child_of_a_failure<E: std::error::Error + Send + Sync + 'static>(
+    runtime: &Runtime,
+    error: E,
+) -> Request<()> {
     let (give, given) = mpsc::channel();
     let parent = runtime.enter(|| {
         try_spawn(move || -> forebear::Result<()> {
