@@ -7,6 +7,7 @@
 //! The coordinator holds a lock on the file `lock` in it, which the system takes away when the coordinator ends, however it ends. The coordinator removes the directory with its last handle. If it is killed, a
 //! worker that ends afterwards takes the lock and removes the directory; if none does, the next coordinator on this machine does. Nobody removes a directory whose lock is held.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -21,6 +22,8 @@ use rustix::process::geteuid;
 
 use crate::engine::{ObjectId, ObjectStore, StoreError};
 
+/// Between the name of an object and the process that is writing it.
+const NEW: &str = ".new-";
 /// What the names of such directories begin with.
 const PREFIX: &str = "forebear-cluster-";
 const LOCK: &str = "lock";
@@ -76,6 +79,16 @@ impl Files {
         remove_if_left(&self.dir);
     }
 
+    /// Removes what this process, which has ended, was about to put.
+    pub(crate) fn forget_process(&self, process: u32) {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return };
+        let end = format!("{NEW}{process}");
+        let its = |name: &OsStr| name.to_str().is_some_and(|name| name.ends_with(&end));
+        for entry in entries.flatten().filter(|entry| its(&entry.file_name())) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+
     fn path(&self, object: ObjectId) -> PathBuf {
         self.dir.join(object.to_string())
     }
@@ -123,7 +136,8 @@ fn failed(error: io::Error) -> StoreError {
 impl ObjectStore for Files {
     fn put(&self, object: ObjectId, bytes: Arc<[u8]>) -> Result<(), StoreError> {
         let path = self.path(object);
-        let new = path.with_extension(format!("new-{}", process::id()));
+        // Of this object alone: others may be put at the same time.
+        let new = self.dir.join(format!("{object}{NEW}{}", process::id()));
         let put = fs::write(&new, &bytes).and_then(|()| fs::rename(&new, path));
         put.map_err(|error| {
             let _ = fs::remove_file(new);
@@ -142,6 +156,9 @@ impl ObjectStore for Files {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -164,6 +181,43 @@ mod tests {
         assert_eq!(fs::metadata(living.dir()).unwrap().mode() & 0o777, 0o700);
         drop((living, next));
         assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+    }
+
+    /// Each thread puts objects of its own, of bytes of its own, as several threads of one program do.
+    #[test]
+    fn objects_that_threads_put_at_the_same_time_are_whole() {
+        let base = tempfile::tempdir().unwrap();
+        let files = Files::make(base.path()).unwrap();
+        let start = Barrier::new(4);
+        thread::scope(|threads| {
+            for thread in 0..4_u8 {
+                let (files, start) = (&files, &start);
+                threads.spawn(move || {
+                    start.wait();
+                    for round in 0..50_u8 {
+                        let byte = thread * 50 + round;
+                        let object = ObjectId::put(1, u64::from(byte));
+                        files.put(object, vec![byte; 300_000].into()).unwrap();
+                        let got = files.get(object).unwrap();
+                        assert!(got.len() == 300_000 && got.iter().all(|it| *it == byte), "{object}");
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn what_a_process_was_about_to_put_goes_with_it_and_nothing_else() {
+        let base = tempfile::tempdir().unwrap();
+        let files = Files::make(base.path()).unwrap();
+        let whole = ObjectId::put(1, 1);
+        files.put(whole, Arc::from([7])).unwrap();
+        let half = |process: u32| files.dir().join(format!("{}{NEW}{process}", ObjectId::put(1, 2)));
+        fs::write(half(71), [1]).unwrap();
+        fs::write(half(171), [1]).unwrap();
+        files.forget_process(71);
+        assert!(!half(71).exists() && half(171).exists());
+        assert_eq!(*files.get(whole).unwrap(), [7]);
     }
 
     #[test]

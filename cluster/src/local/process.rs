@@ -18,7 +18,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 
 use super::frames::{Inlet, Said, ToWorker, Welcome};
 use super::outlet::Outlet;
-use super::restart::restart;
+use super::files::Files;
+use super::restart::{left, restart};
 use super::{LocalCluster, MARK, lock};
 use crate::by_task::ByTask;
 use crate::dispatch::{Dispatcher, Port};
@@ -69,11 +70,14 @@ pub(super) fn launch(
         // What it has said before its death counts.
         let _ = socket.shutdown(Shutdown::Both);
         let _ = reader.join();
+        Files::open(again.store.clone()).forget_process(process.pid);
         let wanted = process.orders.close() || process.wanted.load(Ordering::Relaxed);
         if let Some(dispatcher) = weak.upgrade() {
             dispatcher.gone(&of, false);
         }
-        if !wanted {
+        if wanted {
+            left(&again, &of);
+        } else {
             let refused = lock(&process.refused).take();
             restart(&again, &of, process.ready.load(Ordering::Relaxed), refused);
         }
