@@ -226,7 +226,7 @@ impl Dispatcher {
 
     pub(crate) fn cancel(&self, task: TaskId) {
         self.change(|state| {
-            if let Some(at) = state.queue.iter().position(|queued| queued.envelope.task == task) {
+            if let Some(at) = state.place_of(task) {
                 let attempts = state.queue.remove(at).map_or(0, |queued| queued.attempts);
                 return state.end(task, None, attempts, Answer::Cancelled, Duration::ZERO);
             }
@@ -372,6 +372,15 @@ impl Dispatcher {
 }
 
 impl DispatchState {
+    /// Where the task stands in the queue. Tasks enter it in the order of their numbers, but for those that a worker has given back.
+    fn place_of(&self, task: TaskId) -> Option<usize> {
+        let found = self.queue.binary_search_by_key(&task, |queued| queued.envelope.task).ok();
+        found.or_else(|| {
+            let runs = self.workers.values().any(|worker| worker.running.contains_key(&task));
+            if runs { None } else { self.queue.iter().rposition(|queued| queued.envelope.task == task) }
+        })
+    }
+
     fn reported(&mut self, id: &WorkerId, report: Report) {
         match report {
             Report::Ready => {

@@ -16,7 +16,7 @@
 //! # A worker that ends by itself
 //!
 //! It is started again, as the next incarnation, unless somebody wanted its end: a kill or a drain by the control, SIGTERM, or the end of the cluster. The watcher does that, after a pause that doubles each time the worker does not become ready. After a number of
-//! such failures in a row its name is *given up*. When all names are, the engine is away: nobody will ever take a task, so calls that wait are answered `Unavailable`.
+//! such failures in a row its name is *given up*. When all names are that were not killed or drained, the engine is away: nobody will ever take a task, so calls that wait are answered `Unavailable`.
 //!
 //! # A worker that hangs
 //!
@@ -149,6 +149,8 @@ struct Named {
     /// So many in a row have ended before they were ready.
     failures: u32,
     given_up: bool,
+    /// It has ended by a kill or a drain.
+    left: bool,
     /// Why the last one could not work for this coordinator.
     refused: Option<String>,
 }
@@ -300,13 +302,14 @@ impl LocalProcessesControl {
             process: Weak::new(),
             failures: 0,
             given_up: false,
+            left: false,
             refused: None,
         });
         let id = WorkerId::new(name, known.incarnation + 1);
         let process = launch(&cluster, &dispatcher, id.clone(), known.index).map_err(start_error)?;
         known.incarnation += 1;
         known.process = Arc::downgrade(&process);
-        (known.failures, known.given_up, known.refused) = (0, false, None);
+        (known.failures, known.given_up, known.left, known.refused) = (0, false, false, None);
         if mem::take(&mut control.away) {
             drop(control);
             dispatcher.tell(Event::Available);

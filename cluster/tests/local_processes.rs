@@ -14,7 +14,7 @@ use forebear::time::sleep;
 use forebear::timer::expires;
 use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{
-    ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FailureKind, FetchError, LocalProcesses,
+    ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FailureKind, FetchError, LocalProcesses, LocalProcessesControl,
     TaskFn, TaskOptions, Tasks, tasks, worker,
 };
 use rustix::process::Signal;
@@ -307,6 +307,27 @@ fn when_no_worker_can_be_started_calls_that_wait_say_so() {
     assert!(scheduled.as_ref().err().is_none_or(is_away));
     assert!(is_away(&cluster.join().unwrap_err()));
     assert!(is_away(&cluster.done().unwrap_err()));
+}
+
+/// Whoever kills or drains a worker may start it again, but need not: the others are given up.
+#[test]
+fn when_no_worker_can_be_started_and_the_others_were_killed_or_drained_calls_that_wait_say_so() {
+    for drains in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
+        let engine = LocalProcesses::new(1).program(&program).args(AS_WORKER).restarts(0);
+        let control = engine.control();
+        let cluster = start(engine).min_workers(1).start().unwrap();
+        fs::remove_file(&program).unwrap();
+        std::os::unix::fs::symlink("/bin/false", &program).unwrap();
+        // It ends before it is ready, and is given up.
+        control.add("never").unwrap();
+        let stop = if drains { LocalProcessesControl::drain } else { LocalProcessesControl::kill };
+        stop(&control, "worker-0");
+        let _ = cluster.schedule(&PID, ());
+        assert!(matches!(cluster.join(), Err(ClusterError::Unavailable { .. })), "drains: {drains}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use super::process::launch;
@@ -61,9 +61,25 @@ pub(super) fn restart(cluster: &LocalCluster, id: &WorkerId, was_ready: bool, re
     if let Some(named) = newest(&mut control, id) {
         named.given_up = true;
     }
-    let away = is_away(&mut control);
     drop(control);
     cluster.settings.warnings.warn(format_args!("the worker `{}` is not started again: {why}", id.name()));
+    tell_if_away(cluster, lock(&shared));
+}
+
+/// A worker has ended, and somebody wanted that: nobody starts it again. The others may be given up.
+pub(super) fn left(cluster: &LocalCluster, id: &WorkerId) {
+    let Some(shared) = cluster.control.upgrade() else { return };
+    let mut control = lock(&shared);
+    if let Some(named) = newest(&mut control, id) {
+        named.left = true;
+    }
+    tell_if_away(cluster, control);
+}
+
+/// Tells the coordinator if nobody will ever take a task.
+fn tell_if_away(cluster: &LocalCluster, mut control: MutexGuard<'_, LocalControl>) {
+    let away = is_away(&mut control);
+    drop(control);
     if let (Some(reason), Some(dispatcher)) = (away, open(cluster)) {
         dispatcher.tell(Event::Unavailable { reason });
     }
@@ -78,16 +94,19 @@ fn open(cluster: &LocalCluster) -> Option<Arc<Dispatcher>> {
     cluster.dispatcher.upgrade().filter(|dispatcher| dispatcher.is_open())
 }
 
-/// The reason, if all names are given up and the coordinator does not know it yet.
+/// The reason, if all names are given up, but for those that were killed or drained, and the coordinator does not know it yet. If all were killed or drained
+/// the engine is not away: whoever wanted that may start others.
 fn is_away(control: &mut LocalControl) -> Option<String> {
-    if control.names.values().any(|named| !named.given_up) || mem::replace(&mut control.away, true) {
+    let given_up = control.names.values().any(|named| named.given_up);
+    let there = control.names.values().any(|named| !named.given_up && !named.left);
+    if !given_up || there || mem::replace(&mut control.away, true) {
         return None;
     }
     let refused = control.names.iter().find_map(|(name, named)| Some((name, named.refused.clone()?)));
     Some(match refused {
         Some((name, why)) => format!("no worker can be started; `{name}` was refused: {why}"),
         None => {
-            "each worker process has ended again and again before it was ready: see what they wrote".into()
+            "each worker process that nobody stopped has ended again and again before it was ready: see what they wrote".into()
         }
     })
 }
