@@ -284,6 +284,15 @@ impl ClusterCoordinator {
         self.shared().wait(Until::Settled, None, |_| ()).map_err(Unmet::error)
     }
 
+    /// Whether the engine can carry tasks.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Unavailable`].
+    pub(crate) fn check_away(&self) -> Result<(), ClusterError> {
+        self.shared().board.check_away()
+    }
+
     /// Whether all that was scheduled has ended. Does not suspend.
     ///
     /// ```

@@ -5,7 +5,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use forebear::TimeoutError;
 use forebear::sync::Event as Wake;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,12 +18,15 @@ use crate::error::{ClusterError, FetchError, TaskFailure};
 use crate::remote::RemoteValue;
 use crate::task::TaskFn;
 
+/// How often a wait for a result looks whether the engine is away.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Results in the order of their arguments: see [`ClusterCoordinator::map`].
 ///
 /// So many tasks are scheduled at once as the [window](Self::window) allows. [`next`](Iterator::next) suspends, and is a cancellation point. After an error there is nothing
 /// more. If this is dropped before its end, the tasks that it has scheduled are cancelled.
 ///
-/// An error of a task is raised here, and not again by the coordinator.
+/// An error of a task is raised here, and not again by the coordinator. While the engine is away, [`ClusterError::Unavailable`] is the error, within a second.
 ///
 /// ```
 /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, TaskOptions, tasks};
@@ -241,7 +246,10 @@ impl<I: Iterator<Item = A>, A: Serialize, R: DeserializeOwned> Flight<I, A, R> {
         if let Err(error) = self.fill() {
             return Some(Err(error));
         }
-        let at = if ordered { 0 } else { self.first_over()? };
+        let at = match self.next_over(ordered)? {
+            Ok(at) => at,
+            Err(away) => return Some(Err(away)),
+        };
         let (number, value) = self.ahead.remove(at)?;
         let fetched = value.fetch_only();
         if matches!(fetched, Err(FetchError::Cancelled)) {
@@ -251,18 +259,29 @@ impl<I: Iterator<Item = A>, A: Serialize, R: DeserializeOwned> Flight<I, A, R> {
         Some(Ok((number, fetched)))
     }
 
-    /// Where the first one is that has ended. `None`: there is none to wait for. A cancelled caller is sent to the first one, whose fetch says so.
-    fn first_over(&self) -> Option<usize> {
+    /// Where the next one is that has ended: the first, or any. `None`: there is none to wait for. A cancelled caller is sent to the first one, whose fetch says
+    /// so. An error: the engine is away, so it may never end.
+    fn next_over(&self, ordered: bool) -> Option<Result<usize, ClusterError>> {
         loop {
             self.some.reset();
-            if self.ahead.is_empty() {
-                return None;
+            let (_, first) = self.ahead.front()?;
+            let over = if ordered {
+                first.is_over().then_some(0)
+            } else {
+                self.ahead.iter().position(|(_, value)| value.is_over())
+            };
+            if let Some(at) = over {
+                return Some(Ok(at));
             }
-            if let Some(at) = self.ahead.iter().position(|(_, value)| value.is_over()) {
-                return Some(at);
-            }
-            if self.some.wait().is_err() {
-                return Some(0);
+            let waited = if ordered { first.over_within(LOOK) } else { self.some.wait_timeout(LOOK) };
+            match waited {
+                Ok(()) => {}
+                Err(TimeoutError::Cancelled) => return Some(Ok(0)),
+                Err(TimeoutError::TimedOut) => {
+                    if let Err(away) = self.cluster.check_away() {
+                        return Some(Err(away));
+                    }
+                }
             }
         }
     }

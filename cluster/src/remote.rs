@@ -217,6 +217,15 @@ impl<T> RemoteValue<T> {
         }
     }
 
+    /// Waits so long at most until the task has ended. A cancelled wait cancels nothing.
+    pub(crate) fn over_within(&self, timeout: Duration) -> Result<(), TimeoutError> {
+        let slot = &self.held.slot;
+        slot.fetching.fetch_add(1, Ordering::AcqRel);
+        let waited = slot.over.wait_timeout(timeout);
+        slot.fetching.fetch_sub(1, Ordering::AcqRel);
+        waited
+    }
+
     /// Waits until the task has ended. `cancels`: a cancelled wait cancels what only it wanted.
     fn wait(&self, timeout: Option<Duration>, cancels: bool) -> Result<(), FetchError> {
         let over = &self.held.slot.over;

@@ -14,8 +14,8 @@ use forebear::time::sleep;
 use forebear::timer::expires;
 use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{
-    ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FailureKind, FetchError, LocalProcesses, LocalProcessesControl,
-    TaskFn, TaskOptions, Tasks, tasks, worker,
+    ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FailureKind, FetchError, LocalProcesses,
+    LocalProcessesControl, TaskFn, TaskOptions, Tasks, tasks, worker,
 };
 use rustix::process::Signal;
 
@@ -307,6 +307,35 @@ fn when_no_worker_can_be_started_calls_that_wait_say_so() {
     assert!(scheduled.as_ref().err().is_none_or(is_away));
     assert!(is_away(&cluster.join().unwrap_err()));
     assert!(is_away(&cluster.done().unwrap_err()));
+}
+
+/// They are scheduled while there is a worker, which is killed before it has run them.
+#[test]
+fn when_no_worker_can_be_started_a_map_that_waits_says_so() {
+    for ordered in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let [program, begun] = ["program", "begun"].map(|name| dir.path().join(name));
+        std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
+        let engine = LocalProcesses::new(1).program(&program).args(AS_WORKER).restarts(0);
+        let cluster = start(engine).min_workers(1).start().unwrap();
+        let taken = forebear::spawn({
+            let (cluster, begun) = (cluster.clone(), begun.clone());
+            move || {
+                let map = cluster.map(&GATE, [(begun, dir.path().join("gate"))]);
+                if ordered {
+                    map.map(|taken| taken.map(drop)).last()
+                } else {
+                    map.unordered().map(|taken| taken.map(drop)).last()
+                }
+            }
+        });
+        taken.submit();
+        until(|| begun.exists());
+        fs::remove_file(&program).unwrap();
+        std::os::unix::fs::symlink("/bin/false", &program).unwrap();
+        send(Signal::KILL, pid_in(&begun));
+        assert!(matches!(taken.take().unwrap(), Some(Err(ClusterError::Unavailable { .. }))));
+    }
 }
 
 /// Whoever kills or drains a worker may start it again, but need not: the others are given up.

@@ -300,6 +300,11 @@ impl Board {
         Ok(holds.then(|| f(&mut state)))
     }
 
+    /// Whether the engine can carry tasks.
+    pub(crate) fn check_away(&self) -> Result<(), ClusterError> {
+        self.lock().check_away()
+    }
+
     /// No shutdown has begun.
     pub(crate) fn is_open(&self) -> bool {
         let state = self.lock();

@@ -16,9 +16,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fstat;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
+use super::files::Files;
 use super::frames::{Inlet, Said, ToWorker, Welcome};
 use super::outlet::Outlet;
-use super::files::Files;
 use super::restart::{left, restart};
 use super::{LocalCluster, MARK, lock};
 use crate::by_task::ByTask;

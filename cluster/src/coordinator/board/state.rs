@@ -31,7 +31,7 @@ impl BoardState {
         }
     }
 
-    fn check_away(&self) -> Result<(), ClusterError> {
+    pub(super) fn check_away(&self) -> Result<(), ClusterError> {
         match self.away.clone() {
             Some((since, reason)) => Err(ClusterError::Unavailable { since, reason }),
             None => Ok(()),
