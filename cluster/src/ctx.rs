@@ -80,6 +80,22 @@ impl TaskCtx {
         self.attempt
     }
 
+    /// Whether the task was cancelled, as [`forebear::is_cancelled`]: then its result is not wanted any more. Does not suspend.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+    ///
+    /// const COUNT: TaskFn<u64, u64> = TaskFn::new("count", |ctx, to| Ok((0..to).take_while(|_| !ctx.is_cancelled()).sum()));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![COUNT]).start()?;
+    /// assert_eq!(cluster.schedule(&COUNT, 10)?.fetch().unwrap(), 45);
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        forebear::is_cancelled()
+    }
+
     /// Says how far the task is, from 0 to 1: [`RemoteValue::state`](crate::RemoteValue::state) shows it. It is known to a thousandth. Does not suspend.
     pub fn progress(&self, fraction: f64) {
         if let Some(task) = self.task {

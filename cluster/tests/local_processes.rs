@@ -196,7 +196,8 @@ fn a_task_that_is_not_over_when_its_timer_expires_ends_with_its_worker_and_runs_
     assert_eq!(cluster.schedule(&HANG, 1).unwrap().fetch().unwrap(), 2);
     cluster.join().unwrap();
     assert_eq!(cluster.metrics().returned, 1);
-    let warning = heard.recv().unwrap();
+    // It is said, too, that the worker has ended.
+    let warning = heard.iter().find(|warning| !warning.contains("has ended")).unwrap();
     assert!(warning.contains("of the worker `worker-"), "{warning}");
     assert!(warning.contains(file!()) && warning.ends_with("has expired"), "{warning}");
 }
@@ -369,6 +370,25 @@ fn a_worker_that_is_given_up_is_warned_of_by_name_and_reason() {
         heard.recv_timeout(Duration::from_secs(60)).unwrap(),
         "the worker `worker-0` is not started again: it has ended 2 times in a row before it was ready"
     );
+}
+
+#[test]
+fn a_worker_that_ends_by_itself_is_warned_of_by_name_and_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let [begun, gate] = ["begun", "gate"].map(|name| dir.path().join(name));
+    let (said, heard) = mpsc::channel();
+    let hook = move |text: &str| said.send(text.to_owned()).unwrap();
+    let cluster = start(engine(1).on_warning(hook)).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    until(|| begun.exists());
+    send(Signal::KILL, pid_in(&begun));
+    assert_eq!(
+        heard.recv_timeout(Duration::from_secs(60)).unwrap(),
+        "the worker `worker-0` has ended (signal: 9 (SIGKILL)). It is started again, and its tasks run again."
+    );
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap().1, 2);
+    cluster.join().unwrap();
 }
 
 /// A machine may have no room for a process just now, or a program be replaced.

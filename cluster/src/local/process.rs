@@ -1,11 +1,12 @@
 //! [`Process`]: a worker process, and the three threads that serve it. The head of [`local`](super) says what each does.
 
+use std::fmt;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::thread;
@@ -66,7 +67,7 @@ pub(super) fn launch(
     // Somebody has to know the names while there is a worker to start again.
     let names = cluster.control.upgrade();
     let (watches, _) = spawn_for("watcher", move |(process, child): (Arc<Process>, Child)| {
-        watch(&process.pidfd, child);
+        let status = watch(&process.pidfd, child);
         // What it has said before its death counts.
         let _ = socket.shutdown(Shutdown::Both);
         let _ = reader.join();
@@ -78,6 +79,9 @@ pub(super) fn launch(
         if wanted {
             left(&again, &of);
         } else {
+            if process.ready.load(Ordering::Relaxed) {
+                process.warnings.warn(Ended { worker: of.name(), status });
+            }
             let refused = lock(&process.refused).take();
             restart(&again, &of, process.ready.load(Ordering::Relaxed), refused);
         }
@@ -150,13 +154,29 @@ fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
+/// Says that a worker that had begun to work has ended by itself.
+struct Ended<'a> {
+    worker: &'a str,
+    status: io::Result<ExitStatus>,
+}
+
+impl fmt::Display for Ended<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the worker `{}` has ended", self.worker)?;
+        if let Ok(status) = &self.status {
+            write!(f, " ({status})")?;
+        }
+        f.write_str(". It is started again, and its tasks run again.")
+    }
+}
+
 /// Waits until the worker is dead, kills its group, and reaps it.
-fn watch(pidfd: &OwnedFd, mut child: Child) {
+fn watch(pidfd: &OwnedFd, mut child: Child) -> io::Result<ExitStatus> {
     let mut dead = [PollFd::new(pidfd, PollFlags::IN)];
     while poll(&mut dead, None) == Err(rustix::io::Errno::INTR) {}
     // The number is its own until it is reaped.
     let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-    let _ = child.wait();
+    child.wait()
 }
 
 impl Process {
