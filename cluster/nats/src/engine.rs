@@ -15,6 +15,11 @@
 //!
 //! The coordinator's side, [`NatsLink`], puts wishes into a channel without a limit, and never waits.
 //!
+//! # When this process stands still
+//!
+//! The lock of the job expires a lease after its last renewal, and another coordinator may take the job. So this one says, publishes and reads nothing from a lease after the last renewal that
+//! the server has confirmed, until the next one ([`Held`]). If another one has the lock, the thread ends.
+//!
 //! # When the connection breaks
 //!
 //! The client connects again by itself. Meanwhile silence counts for nobody's death, and what is to be recorded waits. Then the loop looks whether the streams are there and hold what they should:
@@ -41,7 +46,7 @@ use forebear_cluster::engine::{
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use self::parts::{Begun, Outgoing, begin, publish};
+use self::parts::{Begun, Held, Outgoing, begin, publish};
 use crate::access::Access;
 use crate::launch::{Ended, Launcher};
 use crate::ledger::{Act, Ledger};
@@ -229,6 +234,7 @@ struct Engine {
     looks: Option<Looks>,
     /// The last look has found too few messages.
     short: bool,
+    held: Held,
     ousted: bool,
     /// When the workers have to have left.
     end: Option<Instant>,
@@ -236,11 +242,11 @@ struct Engine {
 
 impl Engine {
     fn new(plan: Plan, job: Job, begun: Begun) -> (Engine, UnboundedReceiver<News>) {
-        let Begun { store, client, news, sender, checked } = begun;
+        let Begun { store, client, news, sender, checked, held } = begun;
         let known = job.tasks.signatures().map(|(name, types)| (name.to_owned(), types.to_owned()));
         let ledger = Ledger::new(plan.epoch, plan.times, known.collect());
         let (outgoing, queue) = unbounded_channel();
-        tokio::spawn(publish(store.clone(), plan.names.clone(), queue, sender.clone()));
+        tokio::spawn(publish(store.clone(), plan.names.clone(), held.clone(), queue, sender.clone()));
         let engine = Engine {
             plan,
             events: job.events,
@@ -262,6 +268,7 @@ impl Engine {
             checked_at: Instant::now(),
             looks: None,
             short: false,
+            held,
             ousted: false,
             end: None,
         };
@@ -271,7 +278,7 @@ impl Engine {
     async fn run(mut self, mut wishes: UnboundedReceiver<Wish>, mut news: UnboundedReceiver<News>) {
         let mut ticks = tokio::time::interval(self.plan.times.beat);
         let mut turns = 0;
-        while !self.ledger.is_over() && self.end.is_none_or(|end| Instant::now() < end) {
+        while !self.ousted && !self.ledger.is_over() && self.end.is_none_or(|end| Instant::now() < end) {
             tokio::select! {
                 biased;
                 Some(wish) = wishes.recv() => self.wish(wish),
@@ -291,9 +298,12 @@ impl Engine {
         self.tell();
         // What is on its way to workers goes out before the connection is dropped.
         let _ = tokio::time::timeout(Duration::from_secs(1), self.client.flush()).await;
-        if !self.ousted {
-            let _ = tokio::time::timeout(Duration::from_secs(5), self.store.remove()).await;
-        }
+        let remove = async {
+            if self.held.sure().await {
+                self.store.remove().await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(5), remove).await;
         self.plan.launcher.release_all();
     }
 
@@ -347,10 +357,10 @@ impl Engine {
                 self.ledger.tick(now, false);
                 self.made = false;
             }
-            // What is on the server is another run's now. Its workers leave this one by themselves.
+            // What is on the server is another run's now. The thread ends, and with it all that says, reads or publishes something. The coordinator is told nothing after this.
             News::Ousted => {
                 self.ousted = true;
-                let reason = "another coordinator has taken the job over: shut this one down".into();
+                let reason = "a newer coordinator has taken the job over: shut this one down".into();
                 self.gather(Event::Unavailable { reason });
             }
             News::Published(copies) => {
@@ -361,7 +371,7 @@ impl Engine {
                 self.checking = false;
                 self.looks = Some(looks);
                 // The server is there, and the streams, too.
-                if self.connected && self.away.take().is_some_and(|(_, told)| told) && !self.ousted {
+                if self.connected && self.away.take().is_some_and(|(_, told)| told) {
                     self.gather(Event::Available);
                 }
                 self.ledger.check_results(looks.results.newest, looks.results.messages);
@@ -381,7 +391,7 @@ impl Engine {
     /// Looks whether the streams hold what they should, now and then; after each connection also whether they are there.
     fn check(&mut self) {
         let due = self.checked_at.elapsed() > CHECK || !self.made;
-        if !self.connected || !due || mem::replace(&mut self.checking, true) {
+        if !self.connected || !due || !self.held.is_sure() || mem::replace(&mut self.checking, true) {
             return;
         }
         self.checked_at = Instant::now();
@@ -453,9 +463,10 @@ impl Engine {
         }
     }
 
-    /// Says something that may be lost. Nothing is said while there is no connection: the client would keep it, and wait when it has too much.
+    /// Says something that may be lost. Nothing is said while there is no connection: the client would keep it, and wait when it has too much. Nor while
+    /// another coordinator may have the lock.
     async fn say(&self, subject: String, bytes: Vec<u8>) {
-        if self.connected {
+        if self.connected && self.held.is_sure() {
             let _ = self.client.publish(subject, bytes.into()).await;
         }
     }

@@ -69,6 +69,18 @@ pub(crate) struct Lock {
     entries: kv::Store,
     value: Bytes,
     revision: u64,
+    /// It does not expire before a lease after this.
+    pub(crate) renewed: Instant,
+}
+
+/// What a renewal of the lock has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    Held,
+    /// The server has not said.
+    Unknown,
+    /// Another coordinator has it.
+    Lost,
 }
 
 /// The key of the lock.
@@ -216,8 +228,8 @@ impl Store {
         }
     }
 
-    /// Takes the lock. Waits for a lease if there is an entry: its coordinator is dead if it does not renew it meanwhile.
-    pub(crate) async fn lock(&self, epoch: u64, times: &Times) -> Result<Lock, String> {
+    /// The bucket of the lock. It is made if it is not there.
+    async fn lock_bucket(&self, times: &Times) -> Result<kv::Store, String> {
         let bucket = self.names.lock_bucket();
         // `create_key_value` asks for the account first, and cannot read the answer of version 2.9.
         let config = Config {
@@ -234,12 +246,18 @@ impl Store {
         if self.stream(config.clone()).await?.cached_info().config.max_age != times.lease {
             self.context.update_stream(config).await.map_err(text)?;
         }
-        let entries = self.context.get_key_value(&bucket).await.map_err(text)?;
+        self.context.get_key_value(&bucket).await.map_err(text)
+    }
+
+    /// Takes the lock. Waits for a lease if there is an entry: its coordinator is dead if it does not renew it meanwhile.
+    pub(crate) async fn lock(&self, epoch: u64, times: &Times) -> Result<Lock, String> {
+        let entries = self.lock_bucket(times).await?;
         let value = Bytes::copy_from_slice(&epoch.to_le_bytes());
         let (begun, mut first) = (Instant::now(), None);
         loop {
+            let renewed = Instant::now();
             if let Ok(revision) = entries.create(HOLDER, value.clone()).await {
-                return Ok(Lock { entries, value, revision });
+                return Ok(Lock { entries, value, revision, renewed });
             }
             if let Ok(Some(entry)) = entries.entry(HOLDER).await
                 && entry.revision != *first.get_or_insert(entry.revision)
@@ -433,24 +451,27 @@ impl Store {
 }
 
 impl Lock {
-    /// Renews it. `false`: another coordinator has it.
-    pub(crate) async fn renew(&mut self) -> bool {
-        if let Ok(revision) = self.entries.update(HOLDER, self.value.clone(), self.revision).await {
-            self.revision = revision;
-            return true;
-        }
-        match self.entries.entry(HOLDER).await {
-            Ok(Some(entry)) if entry.value == self.value => self.revision = entry.revision,
-            Ok(Some(entry)) if entry.operation == kv::Operation::Put => return false,
-            // It has expired, while there was no connection.
-            Ok(_) => {
-                if let Ok(revision) = self.entries.create(HOLDER, self.value.clone()).await {
-                    self.revision = revision;
+    /// Renews it.
+    pub(crate) async fn renew(&mut self, store: &Store, times: &Times) -> Renewal {
+        let begun = Instant::now();
+        let mut renewed = self.entries.update(HOLDER, self.value.clone(), self.revision).await.ok();
+        if renewed.is_none() {
+            match self.entries.entry(HOLDER).await {
+                Ok(Some(entry)) if entry.value == self.value => self.revision = entry.revision,
+                Ok(Some(entry)) if entry.operation == kv::Operation::Put => return Renewal::Lost,
+                // It has expired, while there was no connection.
+                Ok(_) => renewed = self.entries.create(HOLDER, self.value.clone()).await.ok(),
+                // The server may have come back with an empty store.
+                Err(_) => {
+                    if let Ok(entries) = store.lock_bucket(times).await {
+                        self.entries = entries;
+                    }
                 }
             }
-            Err(_) => {}
         }
-        true
+        let Some(revision) = renewed else { return Renewal::Unknown };
+        (self.revision, self.renewed) = (revision, begun);
+        Renewal::Held
     }
 }
 

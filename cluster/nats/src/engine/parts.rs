@@ -13,8 +13,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{News, Plan};
-use crate::store::{Delivery, Group, Lock, PAUSE, Store, Unsent, until};
-use crate::wire::{Hello, INLINE, Names, Parcel, Record, Up, decode, encode};
+use crate::store::{Delivery, Group, Lock, PAUSE, Renewal, Store, Unsent, until};
+use crate::wire::{Hello, INLINE, Names, Parcel, Record, Times, Up, decode, encode};
 
 /// So many tasks may be on their way into the queue.
 const WINDOW: usize = 256;
@@ -40,6 +40,33 @@ pub(super) struct Begun {
     pub(super) news: UnboundedReceiver<News>,
     pub(super) sender: UnboundedSender<News>,
     pub(super) checked: watch::Sender<u64>,
+    pub(super) held: Held,
+}
+
+/// Whether this coordinator has the lock of the job. Without it, it says and publishes nothing: what is on the server may be a successor's.
+#[derive(Clone)]
+pub(super) struct Held {
+    /// When the newest renewal began that the server has confirmed. `None`: another coordinator has the lock.
+    renewed: watch::Receiver<Option<Instant>>,
+    lease: Duration,
+}
+
+impl Held {
+    /// It was renewed within the last lease, so nobody else can have it.
+    pub(super) fn is_sure(&self) -> bool {
+        self.renewed.borrow().is_some_and(|at| at.elapsed() < self.lease)
+    }
+
+    /// Waits until that is so. `false`: another coordinator has it.
+    pub(super) async fn sure(&mut self) -> bool {
+        while !self.is_sure() {
+            let lost = self.renewed.borrow_and_update().is_none();
+            if lost || self.renewed.changed().await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
 }
 
 /// Connects, and makes what the job keeps on the server.
@@ -64,19 +91,32 @@ pub(super) async fn begin(plan: &Plan) -> Result<Begun, String> {
     }));
     tokio::spawn(listen(ups, sender.clone(), |message| decode::<Up>(&message.payload).ok().map(News::Up)));
     let (checked, checks) = watch::channel(0);
-    tokio::spawn(read(store.clone(), checks, sender.clone()));
-    tokio::spawn(hold(lock, plan.times.beat, sender.clone()));
-    Ok(Begun { store, client, news, sender, checked })
+    let (renewals, renewed) = watch::channel(Some(lock.renewed));
+    let held = Held { renewed, lease: plan.times.lease };
+    tokio::spawn(read(store.clone(), held.clone(), checks, sender.clone()));
+    tokio::spawn(hold(lock, store.clone(), plan.times, renewals, sender.clone()));
+    Ok(Begun { store, client, news, sender, checked, held })
 }
 
 /// Renews the lock of the job, until another coordinator has it.
-async fn hold(mut lock: Lock, beat: Duration, news: UnboundedSender<News>) {
-    let mut ticks = tokio::time::interval(beat);
+async fn hold(
+    mut lock: Lock,
+    store: Store,
+    times: Times,
+    renewals: watch::Sender<Option<Instant>>,
+    news: UnboundedSender<News>,
+) {
+    let mut ticks = tokio::time::interval(times.beat);
     loop {
         ticks.tick().await;
-        if !lock.renew().await {
-            let _ = news.send(News::Ousted);
-            return;
+        match lock.renew(&store, &times).await {
+            Renewal::Held => _ = renewals.send(Some(lock.renewed)),
+            Renewal::Unknown => {}
+            Renewal::Lost => {
+                let _ = renewals.send(None);
+                let _ = news.send(News::Ousted);
+                return;
+            }
         }
     }
 }
@@ -96,8 +136,8 @@ async fn listen(
 /// Reads the stream of results, for as long as somebody takes what it says.
 ///
 /// `checks` counts how often the streams were looked at after a connection, and how often a consumer was made anew. What was asked for before may have been forgotten.
-async fn read(store: Store, mut checks: watch::Receiver<u64>, news: UnboundedSender<News>) {
-    while !news.is_closed() {
+async fn read(store: Store, mut held: Held, mut checks: watch::Receiver<u64>, news: UnboundedSender<News>) {
+    while !news.is_closed() && held.sure().await {
         checks.mark_unchanged();
         // Without those from before: the stream may be another one of that name now, with the same numbers.
         let mut done = Done::default();
@@ -107,13 +147,21 @@ async fn read(store: Store, mut checks: watch::Receiver<u64>, news: UnboundedSen
                 let record = tokio::select! {
                     biased;
                     record = records.next() => record,
+                    // A successor's records have the same numbers.
                     () = until(done.due) => {
+                        if !held.is_sure() {
+                            break;
+                        }
                         acknowledge(&store, done.take(0)).await;
                         continue;
                     }
                     _ = checks.changed() => None,
                 };
                 let Some(Ok(message)) = record else { break };
+                // It may be a successor's. What is not acknowledged comes again.
+                if !held.is_sure() {
+                    break;
+                }
                 let message = message.message;
                 let Some(delivery) = message.reply.and_then(Delivery::new) else { continue };
                 let record = decode::<Record>(&message.payload).ok();
@@ -214,12 +262,13 @@ impl Waiting {
 pub(super) async fn publish(
     store: Store,
     names: Names,
+    mut held: Held,
     mut outgoing: UnboundedReceiver<Outgoing>,
     news: UnboundedSender<News>,
 ) {
     let window = Arc::new(Semaphore::new(WINDOW));
     let (confirms, sent) = unbounded_channel();
-    tokio::spawn(confirm(store.clone(), sent, news));
+    tokio::spawn(confirm(store.clone(), held.clone(), sent, news));
     let mut waiting = Waiting::default();
     loop {
         let one = match outgoing.try_recv() {
@@ -235,6 +284,9 @@ pub(super) async fn publish(
                 }
             }
         };
+        if !held.sure().await {
+            return;
+        }
         match one {
             Outgoing::Task(mut parcel, older) => {
                 let place = match window.clone().try_acquire_owned() {
@@ -274,14 +326,14 @@ pub(super) async fn publish(
 }
 
 /// Waits until the server has what was sent. Tells of those together that it has confirmed together.
-async fn confirm(store: Store, mut sent: UnboundedReceiver<Sent>, news: UnboundedSender<News>) {
+async fn confirm(store: Store, held: Held, mut sent: UnboundedReceiver<Sent>, news: UnboundedSender<News>) {
     let mut waits = FuturesUnordered::new();
     loop {
         let mut published = Vec::new();
         tokio::select! {
             Some(group) = waits.next(), if !waits.is_empty() => published.extend(group),
             one = sent.recv() => match one {
-                Some(one) => waits.push(confirmed(&store, one)),
+                Some(one) => waits.push(confirmed(&store, held.clone(), one)),
                 None if waits.is_empty() => return,
                 None => published.extend(waits.next().await.unwrap_or_default()),
             },
@@ -296,9 +348,13 @@ async fn confirm(store: Store, mut sent: UnboundedReceiver<Sent>, news: Unbounde
 }
 
 /// Waits until the server has them.
-async fn confirmed(store: &Store, sent: Sent) -> Vec<(TaskId, u32)> {
+async fn confirmed(store: &Store, mut held: Held, sent: Sent) -> Vec<(TaskId, u32)> {
     let Sent { group, tasks, mut places } = sent;
     group.recorded(store).await;
+    // A successor's messages have the same numbers.
+    if !held.sure().await {
+        return Vec::new();
+    }
     for older in tasks.iter().filter_map(|task| task.older) {
         let (store, place) = (store.clone(), places.split(1));
         tokio::spawn(async move {

@@ -25,7 +25,7 @@ use super::{Outside, WorkerOptions};
 use crate::objects::Objects;
 use crate::store::{Delivery, Store, Unsent, until};
 use crate::wire::{
-    Claim, Down, INLINE, Names, Parcel, Record, Stage, TaskEnd, Terms, Up, What, decode, encode,
+    Claim, Down, INLINE, Names, Parcel, Record, Stage, TaskEnd, Terms, Times, Up, What, decode, encode,
 };
 
 /// So much is followed before the session speaks, also if more has come meanwhile.
@@ -375,8 +375,10 @@ impl Session {
                 }
             }
             News::Pulse(epoch) if epoch == self.terms.epoch => self.pulse = Instant::now(),
-            // Another coordinator has taken the job over.
-            News::Pulse(_) => return Some(End::Lost),
+            News::Pulse(_) if is_successor(self.pulse.elapsed(), &self.terms.times) => {
+                return Some(End::Lost);
+            }
+            News::Pulse(_) => {}
             News::Taken(delivery, parcel, permit) => self.taken(delivery, parcel, permit).await,
             News::Report(report) => self.report(report),
             News::Recorded(keys, replies, sequence) => {
@@ -495,8 +497,28 @@ impl Session {
     }
 }
 
+/// Whether the pulse of another coordinator is that of one that has taken the job over: so long the own one has been silent.
+///
+/// A coordinator takes the job when the lock has not been renewed for a lease, so the own one has then missed several beats. One that has lost the job and does not know it yet
+/// may say something while the own one is there.
+fn is_successor(silent: Duration, times: &Times) -> bool {
+    silent > times.beat * 3
+}
+
 impl Held {
     fn claim(&self, (task, copy): Key) -> Claim {
         Claim { task, copy, sequence: self.delivery.sequence }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_foreign_pulse_ends_no_session_whose_coordinator_speaks() {
+        let times = Times::new(Duration::from_secs(6), Duration::from_secs(1));
+        assert!(!is_successor(Duration::ZERO, &times) && !is_successor(times.beat * 2, &times));
+        assert!(is_successor(times.beat * 4, &times) && is_successor(times.lease, &times));
     }
 }

@@ -1,6 +1,7 @@
 //! Workers and coordinators that die, stand still or cannot be started.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -199,6 +200,50 @@ fn workers_end_with_their_coordinator_and_its_job_can_start_again() {
     assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
     cluster.join().unwrap();
     assert_eq!(cluster.metrics().scheduled, 1);
+}
+
+/// It goes on, still has tasks in its queue, and would have heard the requests to join that were meant for its successor.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_coordinator_that_stood_still_beyond_its_lease_leaves_the_job_to_its_successor() {
+    let (dir, begun, gate) = files();
+    let [told, leave] = ["told", "leave"].map(|name| dir.path().join(name));
+    let (job, url) = (job(), shared_url());
+    let text = |file: &Path| file.to_str().unwrap().to_owned();
+    let (begun_text, told_text, leave_text) = (text(&begun), text(&told), text(&leave));
+    let settings = [
+        ("OUST", &*url),
+        ("JOB", &*job),
+        ("BEGUN", &*begun_text),
+        ("TOLD", &*told_text),
+        ("LEAVE", &*leave_text),
+    ];
+    let mut first = Process::start("ousted_coordinator", &settings);
+    let _workers = [Process::worker(&url, &job, "one"), Process::worker(&url, &job, "two")];
+    pid_in(&begun);
+    fs::remove_file(&begun).unwrap();
+    first.signal(Signal::STOP);
+    // It starts when the lock has expired.
+    let cluster = start(engine(&url, &job, LEASE)).min_workers(2).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let pid = pid_in(&begun);
+    first.signal(Signal::CONT);
+    until(|| told.exists());
+    for n in 0..200 {
+        assert_eq!(cluster.schedule(&ADD, (n, 1)).unwrap().fetch().unwrap(), n + 1);
+    }
+    // Its end removes nothing either.
+    fs::write(leave, "").unwrap();
+    assert!(first.0.wait().unwrap().success());
+    let more: Vec<_> = (0..200).map(|n| cluster.schedule(&ADD, (n, 1)).unwrap()).collect();
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap(), (pid, 1));
+    assert_eq!(cluster.fetch(more).unwrap(), (1..=200).collect::<Vec<_>>());
+    cluster.join().unwrap();
+    assert_eq!(cluster.metrics().returned, 0);
+    assert!(cluster.workers().iter().all(|worker| worker.id.incarnation() == 1), "{:?}", cluster.workers());
+    let reason = fs::read_to_string(&told).unwrap();
+    assert!(reason.contains("Unavailable") && reason.contains("a newer coordinator"), "{reason}");
 }
 
 #[test]

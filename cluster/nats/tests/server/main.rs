@@ -81,6 +81,22 @@ fn coordinator_process() {
     cluster.join().unwrap();
 }
 
+/// A coordinator that stands still, with tasks in its queue, until another one has its job. It writes what it is told then, and ends when it may.
+#[test]
+fn ousted_coordinator() {
+    let Ok(url) = std::env::var("FOREBEAR_TEST_OUST") else { return };
+    let [job, begun, told, leave] =
+        ["JOB", "BEGUN", "TOLD", "LEAVE"].map(|name| std::env::var(format!("FOREBEAR_TEST_{name}")).unwrap());
+    let cluster = start(engine(&url, &job, LEASE)).min_workers(0).start().unwrap();
+    let _value = cluster.schedule(&GATE, (begun.into(), "/no/such/gate".into())).unwrap();
+    let _queued: Vec<_> = (0..20).map(|n| cluster.schedule(&ADD, (n, 1)).unwrap()).collect();
+    until(|| cluster.done().is_err());
+    let error = cluster.done().unwrap_err();
+    fs::write(Path::new(&told).with_extension("new"), format!("{error:?}")).unwrap();
+    fs::rename(Path::new(&told).with_extension("new"), &told).unwrap();
+    until(|| Path::new(&leave).exists());
+}
+
 /// A coordinator that is killed and started again.
 #[test]
 fn restarted_coordinator() {
