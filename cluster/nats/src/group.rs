@@ -424,6 +424,9 @@ async fn turn(bucket: &kv::Store, watch: &mut Watch, wants: Wants) -> Result<Opt
         Some(entry) => bucket.update(ROLL, bytes, entry.revision).await.is_ok(),
         None => bucket.create(ROLL, bytes).await.is_ok(),
     };
+    if written {
+        watch.written();
+    }
     Ok(written.then_some(roll))
 }
 

@@ -69,7 +69,15 @@ pub(crate) struct Watch {
     /// The beat of each other member, and since when it is that.
     seen: HashMap<u64, (u64, Instant)>,
     looked: Option<Instant>,
-    /// The newest round that it knows.
+    /// What it knows of the entry that the server has.
+    known: Known,
+    /// The same, if the server has what the last turn made.
+    next: Known,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// The newest round.
     newest: u64,
     /// Since when there have been enough.
     enough: Option<Instant>,
@@ -84,14 +92,23 @@ impl Roll {
 
 impl Watch {
     pub(crate) fn new(id: u64, name: String, size: u64, rules: Rules) -> Watch {
-        Watch { id, name, size, rules, seen: HashMap::new(), looked: None, newest: 0, enough: None }
+        Watch {
+            id,
+            name,
+            size,
+            rules,
+            seen: HashMap::new(),
+            looked: None,
+            known: Known::default(),
+            next: Known::default(),
+        }
     }
 
-    /// What is to be written in place of `roll`, which was read just now.
+    /// What is to be written in place of `roll`, which was read just now. Once the server has it, [`written`](Self::written) says so.
     pub(crate) fn turn(&mut self, mut roll: Roll, wants: Wants, now: Instant) -> Roll {
-        if roll.round < self.newest || roll.round > LAST {
+        if roll.round < self.known.newest || roll.round > LAST {
             // The server has lost its store, or a stranger has written this. No number is given twice.
-            roll = Roll { round: self.newest, ..Roll::default() };
+            roll = Roll { round: self.known.newest, ..Roll::default() };
         }
         let gone = self.lost(&roll, now);
         let is_gone = |id: u64| gone.contains(&id) || wants.leave && id == self.id;
@@ -122,27 +139,32 @@ impl Watch {
             .collect();
         let comes = free.iter().any(|at| !roll.members[*at].taken);
         let anew = broken || formed == 0 || open && comes && formed < self.rules.most;
-        self.newest = roll.round;
+        self.next = Known { newest: roll.round, enough: None };
         if !anew || !is_enough(free.len(), self.rules) {
-            self.enough = None;
             if anew {
                 roll.members.iter_mut().for_each(|member| member.taken = false);
             }
             return roll;
         }
-        let since = *self.enough.get_or_insert(now);
+        let since = self.known.enough.unwrap_or(now);
         let full = free.len() == self.rules.most;
         if formed > 0 || full || now.saturating_duration_since(since) >= self.rules.gather {
-            self.enough = None;
             roll.round += 1;
-            self.newest = roll.round;
+            self.next.newest = roll.round;
             roll.done.clear();
             for (at, member) in roll.members.iter_mut().enumerate() {
                 member.taken = free.contains(&at);
             }
             roll.formed = roll.members.iter().filter(|member| member.taken).cloned().collect();
+        } else {
+            self.next.enough = Some(since);
         }
         roll
+    }
+
+    /// The server has what the last turn made.
+    pub(crate) fn written(&mut self) {
+        self.known = self.next;
     }
 
     /// The others that have said nothing for a lease.
@@ -204,6 +226,7 @@ mod tests {
                 for (watch, wants, alive) in &mut self.watches {
                     if *alive {
                         self.roll = watch.turn(self.roll.clone(), *wants, self.now);
+                        watch.written();
                     }
                 }
             }
@@ -279,6 +302,22 @@ mod tests {
         assert_eq!(field.round(), (2, vec![0, 1]));
     }
 
+    /// Another member has written meanwhile. What it has written is no lost roll.
+    #[test]
+    fn a_round_that_could_not_be_written_was_not_formed() {
+        let mut field = Field::new(1, 2, 2);
+        field.pass(1);
+        let rules = field.watches[0].0.rules;
+        let mut late = Watch::new(1, "late".into(), 1, rules);
+        let unwritten = late.turn(field.roll.clone(), Wants::default(), field.now);
+        assert_eq!(unwritten.round, 1);
+        field.pass(1);
+        let roll = late.turn(field.roll.clone(), Wants::default(), field.now);
+        late.written();
+        assert_eq!(roll.round, 1, "no number is left out");
+        assert!(roll.is_in(0, 1) && roll.is_in(1, 1), "{roll:?}");
+    }
+
     #[test]
     fn who_stood_still_takes_nobody_for_lost() {
         let mut field = Field::new(2, 1, 2);
@@ -336,6 +375,7 @@ mod tests {
             ] {
                 let mut watch = Watch::new(1, "own".into(), 1, rules);
                 let once = watch.turn(read.clone(), wants, now);
+                watch.written();
                 let twice = watch.turn(once.clone(), Wants::default(), now + LEASE / 4);
                 let first = if before.round > LAST { 0 } else { before.round };
                 assert!(first <= once.round && once.round <= twice.round, "{before:?}: {once:?}");
