@@ -53,6 +53,7 @@ pub struct GroupOptions {
     group: String,
     name: String,
     size: usize,
+    replicas: usize,
     rules: Rules,
 }
 
@@ -64,6 +65,7 @@ impl GroupOptions {
             group: group.to_owned(),
             name: format!("member-{:016x}", random()),
             size: 1,
+            replicas: 1,
             rules: Rules {
                 least: 1,
                 most: 1,
@@ -88,6 +90,12 @@ impl GroupOptions {
     /// How many workers it brings. 1 if not told otherwise.
     pub fn size(mut self, workers: usize) -> GroupOptions {
         self.size = workers;
+        self
+    }
+
+    /// So many servers of a cluster keep what the group knows, as [`Nats::replicas`](crate::Nats::replicas) says. 1 if not told otherwise. The first member's number counts.
+    pub fn replicas(mut self, replicas: usize) -> GroupOptions {
+        self.replicas = replicas.max(1);
         self
     }
 
@@ -369,7 +377,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 async fn run(options: &GroupOptions, names: &Names, shared: &Shared, begun: &Begun) {
     let opened = async {
         let client = options.access.connect(Duration::from_secs(5), |_| ()).await?;
-        let store = Store::new(&client, names, 1);
+        let store = Store::new(&client, names, options.replicas);
         Ok::<_, String>((store.group().await?, store))
     };
     let (mut bucket, store) = match opened.await {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use forebear::time::sleep;
 use forebear_cluster::{ClusterCoordinator, TaskFn, Tasks, tasks};
+use forebear_cluster_nats::group::{Group, GroupOptions};
 use forebear_cluster_nats::{Nats, worker};
 
 use crate::support::trio::{await_replicas, three};
@@ -87,4 +88,29 @@ fn any_of_three_servers_that_is_killed_at_any_moment_loses_nothing() {
     ran.sort_unstable();
     assert_eq!(ran, (0..size).collect::<Vec<_>>(), "no worker died, so each ran once");
     assert_eq!(cluster.metrics().returned, 0);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn the_roll_of_a_group_is_kept_by_as_many_servers_as_it_asks_for() {
+    let servers = three();
+    let (url, name) = (servers.each_ref().map(Server::url).join(","), job());
+    let mut group = Err(String::new());
+    // The servers have to have found each other first.
+    until(|| {
+        let options = GroupOptions::new(&url, &name).token(&token()).replicas(3);
+        group = Group::join(options).map_err(|error| error.to_string());
+        group.is_ok()
+    });
+    let group = group.unwrap();
+    assert_eq!(group.form().unwrap().members.len(), 1);
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let kept = tokio.block_on(async {
+        use futures_util::TryStreamExt;
+        let client = async_nats::ConnectOptions::with_token(token()).connect(servers[0].url()).await.unwrap();
+        let context = async_nats::jetstream::new(client);
+        context.streams().try_collect::<Vec<_>>().await.unwrap()
+    });
+    let replicas: Vec<usize> = kept.iter().map(|stream| stream.config.num_replicas).collect();
+    assert_eq!(replicas, [3]);
 }
