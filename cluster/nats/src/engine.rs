@@ -84,6 +84,8 @@ enum News {
     Connected(bool),
     /// Another coordinator has taken the job.
     Ousted,
+    /// The server has refused tasks for too long, and says why.
+    Refused(String),
     /// These copies of tasks are in the queue.
     Published(Vec<(TaskId, u32)>),
     /// The number of the newest record, asked for a member.
@@ -234,6 +236,8 @@ struct Engine {
     looks: Option<Looks>,
     /// The last look has found too few messages.
     short: bool,
+    /// The coordinator was told that the server refuses tasks, and none was published since.
+    refused: bool,
     held: Held,
     ousted: bool,
     /// When the workers have to have left.
@@ -268,6 +272,7 @@ impl Engine {
             checked_at: Instant::now(),
             looks: None,
             short: false,
+            refused: false,
             held,
             ousted: false,
             end: None,
@@ -363,7 +368,14 @@ impl Engine {
                 let reason = "a newer coordinator has taken the job over: shut this one down".into();
                 self.gather(Event::Unavailable { reason });
             }
+            News::Refused(why) => {
+                self.refused = true;
+                self.gather(Event::Unavailable { reason: format!("the server refuses tasks: {why}") });
+            }
             News::Published(copies) => {
+                if mem::take(&mut self.refused) && self.away.is_none() {
+                    self.gather(Event::Available);
+                }
                 copies.into_iter().for_each(|(task, copy)| self.ledger.published(task, copy));
             }
             News::Newest(member, number) => self.ledger.newest(member, number),
@@ -371,7 +383,7 @@ impl Engine {
                 self.checking = false;
                 self.looks = Some(looks);
                 // The server is there, and the streams, too.
-                if self.connected && self.away.take().is_some_and(|(_, told)| told) {
+                if self.connected && self.away.take().is_some_and(|(_, told)| told) && !self.refused {
                     self.gather(Event::Available);
                 }
                 self.ledger.check_results(looks.results.newest, looks.results.messages);

@@ -377,7 +377,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 async fn run(options: &GroupOptions, names: &Names, shared: &Shared, begun: &Begun) {
     let opened = async {
         let client = options.access.connect(Duration::from_secs(5), |_| ()).await?;
-        let store = Store::new(&client, names, options.replicas);
+        let store = Store::new(&client, names, options.replicas, options.rules.lease);
         Ok::<_, String>((store.group().await?, store))
     };
     let (mut bucket, store) = match opened.await {

@@ -139,6 +139,8 @@ impl Nats {
 
     /// When the server is away for so long, `schedule`, `join` and `done` answer [`ClusterError::Unavailable`] until it is back. 10 s if not told otherwise. A shorter absence
     /// delays them.
+    ///
+    /// The same holds for tasks that the server refuses for so long, for instance since its store is full. An object that it refuses for so long is an error of the call.
     #[must_use]
     pub fn unavailable_after(mut self, after: Duration) -> Nats {
         self.unavailable_after = after;

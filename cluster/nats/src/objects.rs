@@ -46,16 +46,17 @@ impl ObjectStore for Objects {
     fn put(&self, object: ObjectId, bytes: Arc<[u8]>) -> Result<(), StoreError> {
         let store = self.store.clone();
         self.call(async move {
-            store.put(&object.to_string(), &bytes).await;
-            Ok(())
+            store.put(&object.to_string(), &bytes).await.map_err(|message| StoreError::Failed { message })
         })
     }
 
     fn get(&self, object: ObjectId) -> Result<Arc<[u8]>, StoreError> {
         let store = self.store.clone();
-        self.call(
-            async move { store.get(&object.to_string()).await.map(Arc::from).ok_or(StoreError::Missing) },
-        )
+        self.call(async move {
+            let read = store.get(&object.to_string()).await;
+            let read = read.map_err(|message| StoreError::Failed { message })?;
+            read.map(Arc::from).ok_or(StoreError::Missing)
+        })
     }
 
     fn delete(&self, object: ObjectId) {

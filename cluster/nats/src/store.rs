@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use async_nats::connection::State as Connection;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::PublishAckFuture;
 use async_nats::jetstream::object_store::{GetErrorKind, ObjectStore};
@@ -22,6 +23,9 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
 /// An object of which nothing comes for so long is asked for again.
 const STALL: Duration = Duration::from_secs(5);
+
+/// A connection over which nothing comes is taken for broken before this.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// How far a stream is, and the consumer that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,25 @@ pub(crate) struct Store {
     pub(crate) context: Context,
     names: Names,
     replicas: usize,
+    /// What the server refuses for so long is told.
+    patience: Duration,
+}
+
+/// Since when the server, which is there, has refused something.
+#[derive(Default)]
+struct Refused(Option<Instant>);
+
+impl Refused {
+    /// It was refused once more. `true`: it has been for as long as that.
+    fn again(&mut self, connected: bool, why: &str, patience: Duration, now: Instant) -> bool {
+        if !connected {
+            self.0 = None;
+            return false;
+        }
+        // A connection that is half open is noticed within this time. A server that does not permit something does not answer, either.
+        let silence = if why.contains("timed out") { SILENCE } else { Duration::ZERO };
+        now.saturating_duration_since(*self.0.get_or_insert(now)) >= patience + silence
+    }
 }
 
 /// The lock of a job: an entry that its coordinator renews. It expires a lease after the last time.
@@ -159,10 +182,16 @@ fn text(error: impl std::fmt::Display) -> String {
 }
 
 impl Store {
-    pub(crate) fn new(client: &Client, names: &Names, replicas: usize) -> Store {
+    /// `patience`: what the server refuses for so long is told.
+    pub(crate) fn new(client: &Client, names: &Names, replicas: usize, patience: Duration) -> Store {
         let mut context = jetstream::new(client.clone());
         context.set_timeout(Duration::from_secs(2));
-        Store { client: client.clone(), context, names: names.clone(), replicas }
+        Store { client: client.clone(), context, names: names.clone(), replicas, patience }
+    }
+
+    fn is_refused(&self, refused: &mut Refused, why: &str) -> bool {
+        let connected = self.client.connection_state() == Connection::Connected;
+        refused.again(connected, why, self.patience, Instant::now())
     }
 
     fn config(&self, name: String, subjects: Vec<String>) -> Config {
@@ -396,33 +425,37 @@ impl Store {
         self.context.get_object_store(self.names.bucket()).await.map_err(text)
     }
 
-    /// Puts an object, until that succeeds.
-    pub(crate) async fn put(&self, name: &str, bytes: &[u8]) {
+    /// Puts an object, until that succeeds. The error is the server's, if that refuses it for too long.
+    pub(crate) async fn put(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
+        let mut refused = Refused::default();
         loop {
             let put = async {
                 let objects = self.objects().await?;
                 objects.put(name, &mut &*bytes).await.map_err(text)
             };
-            if put.await.is_ok() {
-                return;
+            match put.await {
+                Ok(_) => return Ok(()),
+                Err(why) if self.is_refused(&mut refused, &why) => return Err(why),
+                Err(_) => {}
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// Reads an object, until that succeeds. `None`: the server says that it is not there.
-    pub(crate) async fn get(&self, name: &str) -> Option<Vec<u8>> {
-        let mut missing = 0;
+    /// Reads an object, until that succeeds. `None`: the server says that it is not there. The error is the server's, if that refuses it for too long.
+    pub(crate) async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        let (mut missing, mut refused) = (0, Refused::default());
         // A server that has just come back may not have read all that it has stored.
         while missing < 3 {
             match self.try_get(name).await {
-                Ok(Some(bytes)) => return Some(bytes),
+                Ok(Some(bytes)) => return Ok(Some(bytes)),
                 Ok(None) => missing += 1,
+                Err(why) if self.is_refused(&mut refused, &why) => return Err(why),
                 Err(_) => {}
             }
             tokio::time::sleep(PAUSE).await;
         }
-        None
+        Ok(None)
     }
 
     async fn try_get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
@@ -502,23 +535,26 @@ impl Unsent {
 }
 
 impl Recording {
-    /// Waits until the server has it, and says its number.
-    pub(crate) async fn recorded(mut self, context: &Context) -> u64 {
+    /// Waits until the server has it, and says its number. What the server says is told again and again if that refuses it for too long.
+    pub(crate) async fn recorded(mut self, store: &Store, tell: impl Fn(String)) -> u64 {
+        let mut refused = Refused::default();
         loop {
-            if let Some(sent) = self.sent.take()
-                && let Ok(ack) = sent.await
-            {
-                return ack.sequence;
+            if let Some(sent) = self.sent.take() {
+                match sent.await.map_err(text) {
+                    Ok(ack) => return ack.sequence,
+                    Err(why) if store.is_refused(&mut refused, &why) => tell(why),
+                    Err(_) => {}
+                }
             }
             tokio::time::sleep(PAUSE).await;
-            self.sent = self.message.send(context).await;
+            self.sent = self.message.send(&store.context).await;
         }
     }
 }
 
 impl Group {
-    /// Waits until the server has all of them.
-    pub(crate) async fn recorded(self, store: &Store) {
+    /// Waits until the server has all of them. As for one.
+    pub(crate) async fn recorded(self, store: &Store, tell: impl Fn(String)) {
         let Group { messages, first, last } = self;
         if are_recorded(messages.len(), first, last).await {
             return;
@@ -528,7 +564,7 @@ impl Group {
             again.push(store.send(message).await);
         }
         for recording in again {
-            recording.recorded(&store.context).await;
+            recording.recorded(store, &tell).await;
         }
     }
 }
@@ -556,6 +592,19 @@ fn are_consecutive(first: u64, last: u64, messages: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_server_that_is_there_refuses_for_too_long_is_told() {
+        let (mut refused, now, patience) = (Refused::default(), Instant::now(), Duration::from_secs(3));
+        assert!(!refused.again(true, "full", patience, now));
+        assert!(!refused.again(true, "full", patience, now + patience / 2));
+        assert!(refused.again(true, "full", patience, now + patience));
+        assert!(!refused.again(true, "timed out", patience, now + patience), "the connection may be broken");
+        assert!(refused.again(true, "timed out", patience, now + patience + SILENCE));
+        // The server was away.
+        assert!(!refused.again(false, "full", patience, now + patience));
+        assert!(!refused.again(true, "full", patience, now + patience));
+    }
 
     #[test]
     fn the_number_of_a_message_is_read_from_where_it_is_acknowledged() {

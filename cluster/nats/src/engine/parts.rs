@@ -79,7 +79,7 @@ pub(super) async fn begin(plan: &Plan) -> Result<Begun, String> {
         _ => {}
     };
     let client = plan.access.connect(plan.connect_timeout, on_event).await?;
-    let store = Store::new(&client, &plan.names, plan.replicas);
+    let store = Store::new(&client, &plan.names, plan.replicas, plan.unavailable_after);
     let lock = store.lock(plan.epoch, &plan.times).await?;
     store.ensure(&plan.times, true).await.map_err(|why| format!("the streams of the job: {why}"))?;
     let hellos = client.subscribe(plan.names.hello()).await.map_err(|error| error.to_string())?;
@@ -268,7 +268,7 @@ pub(super) async fn publish(
 ) {
     let window = Arc::new(Semaphore::new(WINDOW));
     let (confirms, sent) = unbounded_channel();
-    tokio::spawn(confirm(store.clone(), held.clone(), sent, news));
+    tokio::spawn(confirm(store.clone(), held.clone(), sent, news.clone()));
     let mut waiting = Waiting::default();
     loop {
         let one = match outgoing.try_recv() {
@@ -303,7 +303,9 @@ pub(super) async fn publish(
                 if parcel.envelope.args.len() > INLINE {
                     waiting.send(&store, &confirms).await;
                     let object = args_of(task);
-                    store.put(&object, &parcel.envelope.args).await;
+                    while let Err(why) = store.put(&object, &parcel.envelope.args).await {
+                        let _ = news.send(News::Refused(why));
+                    }
                     parcel.envelope.args = Arc::from([]);
                     parcel.object = Some(object);
                 }
@@ -333,7 +335,7 @@ async fn confirm(store: Store, held: Held, mut sent: UnboundedReceiver<Sent>, ne
         tokio::select! {
             Some(group) = waits.next(), if !waits.is_empty() => published.extend(group),
             one = sent.recv() => match one {
-                Some(one) => waits.push(confirmed(&store, held.clone(), one)),
+                Some(one) => waits.push(confirmed(&store, held.clone(), one, &news)),
                 None if waits.is_empty() => return,
                 None => published.extend(waits.next().await.unwrap_or_default()),
             },
@@ -348,9 +350,14 @@ async fn confirm(store: Store, held: Held, mut sent: UnboundedReceiver<Sent>, ne
 }
 
 /// Waits until the server has them.
-async fn confirmed(store: &Store, mut held: Held, sent: Sent) -> Vec<(TaskId, u32)> {
+async fn confirmed(
+    store: &Store,
+    mut held: Held,
+    sent: Sent,
+    news: &UnboundedSender<News>,
+) -> Vec<(TaskId, u32)> {
     let Sent { group, tasks, mut places } = sent;
-    group.recorded(store).await;
+    group.recorded(store, |why| _ = news.send(News::Refused(why))).await;
     // A successor's messages have the same numbers.
     if !held.sure().await {
         return Vec::new();

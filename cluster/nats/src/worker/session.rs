@@ -34,6 +34,9 @@ const TURNS: usize = 256;
 /// A message whose task is recorded is acknowledged after so long, also if nothing is said before. It is far less than the server waits for that.
 const HELD: Duration = Duration::from_millis(5);
 
+/// An object that the server refuses for so long is an error of its task.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -116,7 +119,7 @@ impl Session {
         let text = |error: async_nats::SubscribeError| error.to_string();
         let mut down = client.subscribe(names.down(terms.epoch, terms.member)).await.map_err(text)?;
         let mut pulses = client.subscribe(names.pulse()).await.map_err(text)?;
-        let store = Store::new(client, names, 1);
+        let store = Store::new(client, names, 1, PATIENCE);
         let mut parts = tokio::task::JoinSet::new();
         let to = news.clone();
         parts.spawn(async move {
@@ -279,7 +282,7 @@ impl Session {
         let (store, subject, news) = (self.store.clone(), self.names.result(), self.news.clone());
         tokio::spawn(async move {
             let message = Unsent::new(subject, id, payload);
-            let sequence = store.send(message).await.recorded(&store.context).await;
+            let sequence = store.send(message).await.recorded(&store, drop).await;
             let _ = news.send(News::Recorded(keys, replies, sequence));
         });
     }

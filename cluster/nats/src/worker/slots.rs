@@ -131,7 +131,7 @@ impl Slots {
                 while self.fetching.try_join_next().is_some() {}
                 self.fetching.spawn(async move {
                     // Without it the task fails: its arguments cannot be decoded.
-                    parcel.envelope.args = store.get(&object).await.unwrap_or_default().into();
+                    parcel.envelope.args = store.get(&object).await.ok().flatten().unwrap_or_default().into();
                     let _ = news.send(News::Taken(delivery, parcel, permit));
                 });
             }

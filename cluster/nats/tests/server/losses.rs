@@ -7,7 +7,7 @@ use forebear_cluster::ClusterError;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Server, job, shared_url, token, until};
-use crate::{ADD, AS_WORKER, GATE, LOG, LONG, engine, files, pid_in, start};
+use crate::{ADD, AS_WORKER, GATE, LOG, LONG, REVERSE, engine, files, pid_in, start};
 
 #[test]
 #[ignore = "needs a server: ci/nats"]
@@ -157,4 +157,34 @@ fn ends_of_workers_while_the_server_is_away_do_not_use_up_their_restarts() {
     fs::write(gate, "").unwrap();
     assert_eq!(value.fetch().unwrap().1, 2);
     cluster.join().unwrap();
+}
+
+/// What fills the store is refused with the server's words, and so are tasks for which there is no room.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn what_does_not_fit_into_the_store_of_the_server_is_an_error_and_does_not_hang() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = format!(
+        "jetstream {{ store_dir: \"{}/store\", max_file_store: 8388608 }}\nauthorization {{ token: \"{}\" }}",
+        dir.path().display(),
+        token()
+    );
+    let server = Server::start_as(dir, limits);
+    let engine = engine(&server.url(), &job(), LONG).unavailable_after(Duration::from_millis(300));
+    let cluster = start(engine).min_workers(0).start().unwrap();
+    let put = cluster.put(&vec![7_u8; 16 << 20]).map(|_| ()).unwrap_err();
+    assert!(put.to_string().contains("resource"), "{put:?}");
+    // It takes what is left.
+    let mut values = Vec::new();
+    until(|| match cluster.schedule(&REVERSE, vec![7; 100_000]) {
+        Ok(value) => {
+            values.push(value);
+            false
+        }
+        Err(ClusterError::Unavailable { reason, .. }) => {
+            assert!(reason.contains("the server refuses tasks") && reason.contains("resource"), "{reason}");
+            true
+        }
+        Err(error) => panic!("{error}"),
+    });
 }
