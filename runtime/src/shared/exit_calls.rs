@@ -158,6 +158,9 @@ mod list {
 
     /// This thread's block of the C library's thread-locals, as words.
     fn own_words() -> Option<&'static [AtomicUsize]> {
+        /// # Safety
+        ///
+        /// Called by `dl_iterate_phdr`, with the address of the variable below.
         unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
             // SAFETY: by `dl_iterate_phdr`, the record and its headers are valid for the call.
             let info = unsafe { &*info };
@@ -192,6 +195,9 @@ mod list {
 
         use super::*;
 
+        /// # Safety
+        ///
+        /// None, as for the runtime's own call.
         unsafe extern "C" fn nothing(_: *mut c_void) {}
 
         struct Dropped;
