@@ -21,10 +21,8 @@
 //!   entry is first in the list if the word names it, since its memory is no other entry's.
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
-
-use forebear_context::shim::atomic::Ordering;
 
 /// What is called. On the thread that exits.
 pub(crate) type Call = unsafe extern "C" fn(*mut c_void);
@@ -58,8 +56,9 @@ pub(crate) use self::list::{are_possible, first, register};
 
 #[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
 mod list {
+    use std::ffi::c_int;
     use std::slice;
-    use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicUsize}; // not modelled: the C library's list is not
+    use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicUsize, Ordering}; // not modelled: the C library's list is not
 
     use super::*;
 

@@ -254,8 +254,10 @@ impl Late {
     ///
     /// As [`drop_side`].
     unsafe fn take_side(&self, header: NonNull<Header>) {
+        // SAFETY: by contract, the caller alone has the header.
+        let h = unsafe { header.as_ref() };
         // SAFETY: by contract.
-        if let Some(mut side) = unsafe { header.as_ref().side.take() } {
+        if let Some(mut side) = unsafe { h.side.take() } {
             if side.owns() {
                 self.0.borrow_mut().push(side);
             } else {
