@@ -4,14 +4,18 @@
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::thread;
 
+use forebear::sync::Event;
 use forebear::{
     AnyRequest, CancelReason, Error, Request, Runtime, WaitError, catch, join, scope, spawn, try_scope,
     try_spawn, yield_now,
 };
-use support::{Count, Flag, WaitsInDrop, in_both_worlds, inside_each, on_each, until};
+use support::{
+    Count, Flag, Kind, WaitsInDrop, Watchdog, hold_thread_until, in_both_worlds, inside_each, on_each, until,
+};
 
 fn yields(n: usize) {
     for _ in 0..n {
@@ -610,4 +614,80 @@ fn the_error_of_a_job_is_dropped_before_the_panic_of_the_body_goes_on() {
             assert_eq!(dropped.get(), 1);
         }
     });
+}
+
+/// Runs a scope with one job of this name on a plain thread of the same name.
+fn scope_of_one<'t>(
+    threads: &'t thread::Scope<'t, '_>,
+    runtime: &'t Runtime,
+    name: &'static str,
+    job: impl FnOnce() + Send + 't,
+) -> thread::ScopedJoinHandle<'t, u32> {
+    let body = move || {
+        runtime.enter(|| {
+            scope(|s| {
+                let one = Request::builder().name(name).own_stack();
+                drop(one.spawn_in(s, job));
+                7
+            })
+        })
+    };
+    thread::Builder::new().name(name.to_owned()).spawn_scoped(threads, body).unwrap()
+}
+
+#[test]
+fn a_scope_of_a_plain_thread_says_once_by_name_for_which_jobs_it_waits_if_none_can_go_on() {
+    for kind in [Kind::Workers(2), Kind::Synchronous] {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let (tell, told) = mpsc::channel();
+        let builder = kind.builder().on_warning(move |text| _ = tell.send(text.to_owned()));
+        let runtime = builder.build().unwrap();
+        let go = Event::new();
+        let wait = || go.wait().unwrap();
+        thread::scope(|threads| {
+            let mut stuck = Vec::new();
+            // The second waits as long as the first. By then the first would have said it again.
+            for name in ["first", "second"] {
+                stuck.push(scope_of_one(threads, &runtime, name, wait));
+                let said = told.recv().unwrap();
+                let expected = format!(
+                    "a scope in thread '{name}' waits, and none of its jobs can go on: request '{name}' (suspended"
+                );
+                assert!(said.starts_with(&expected) && said.contains("waits for an event"), "{said}");
+            }
+            assert_eq!(told.try_iter().count(), 0, "once");
+            go.set();
+            for scope in stuck {
+                assert_eq!(scope.join().unwrap(), 7);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_scope_whose_jobs_compute_or_end_soon_gives_no_warning() {
+    let _dog = Watchdog::new("");
+    let (tell, told) = mpsc::channel();
+    let builder = Runtime::builder().workers(2).on_warning(move |text| _ = tell.send(text.to_owned()));
+    let runtime = builder.build().unwrap();
+    let (go, computed) = (Event::new(), Flag::new());
+    thread::scope(|threads| {
+        let computes = {
+            let computed = computed.clone();
+            // It waits for a child that computes, on whichever stack.
+            scope_of_one(threads, &runtime, "computes", move || {
+                spawn(move || hold_thread_until(|| computed.is_up())).wait().unwrap();
+            })
+        };
+        let soon = scope_of_one(threads, &runtime, "soon", || yields(3));
+        assert_eq!(soon.join().unwrap(), 7);
+        // This one began later. When it says that it waits, the others have waited for longer.
+        let stuck = scope_of_one(threads, &runtime, "stuck", || go.wait().unwrap());
+        assert!(told.recv().unwrap().starts_with("a scope in thread 'stuck' waits"));
+        go.set();
+        computed.raise();
+        assert_eq!([computes.join().unwrap(), stuck.join().unwrap()], [7, 7]);
+    });
+    drop(runtime);
+    assert_eq!(told.try_iter().count(), 0);
 }

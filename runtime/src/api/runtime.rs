@@ -16,6 +16,7 @@ mod laggards;
 mod late;
 pub(crate) mod running;
 mod shutdown_error;
+mod stuck_scope;
 
 pub use self::build::RuntimeBuilder;
 pub use self::build_error::BuildError;

@@ -262,6 +262,11 @@ impl fmt::Debug for Scope<'_, '_> {
 /// Suspends, or blocks a foreign thread, while jobs are left. A failure of a job that no code has handled leaves the scope as an unwind,
 /// so no value is ever returned over work that was skipped.
 ///
+/// A scope on a plain thread that waits while none of its jobs can go on says so, once, after a second or more: a warning goes to
+/// [`RuntimeBuilder::on_warning`](crate::RuntimeBuilder::on_warning), and names the jobs and what they wait for. A job that computes or sleeps can go on, and so can one that
+/// waits for such a request. A scope inside a request gives no warning. [`Runtime::dump`](crate::Runtime::dump) shows every scope that waits,
+/// with its jobs.
+///
 /// # Panics
 ///
 /// Unwinds with the first of these, when all jobs are over:

@@ -7,6 +7,7 @@
 
 mod exit;
 pub(crate) mod fiber_table;
+mod scope_wait;
 
 pub(crate) use self::exit::watch;
 
@@ -272,7 +273,13 @@ unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNul
     }
     // Until the thread that has ended it is done with the context (C1), also after a nudge.
     // SAFETY: by the table: `ForeignContext` is the first field, and this is its thread.
-    while !unsafe { (above().drive)(fiber, deadline) } {}
+    let mut look = scope_wait::first_look(context);
+    // SAFETY: as above.
+    while !unsafe { (above().drive)(fiber, deadline, look) } {
+        if look.is_some_and(|at| at <= time::now()) {
+            look = scope_wait::look(fiber);
+        }
+    }
     waits.set(false);
     parked::leave(context);
     lent.given_back();

@@ -33,7 +33,7 @@ pub(crate) struct Above {
     /// [`admit`](crate::schedule::dependents::admit).
     pub admit: unsafe fn(NonNull<Header>),
     /// [`wait`](crate::schedule::driver::wait).
-    pub drive: unsafe fn(&Fiber, Option<Instant>) -> bool,
+    pub drive: unsafe fn(&Fiber, Option<Instant>, Option<Instant>) -> bool,
     /// [`owns`](crate::shared::thread::owns).
     pub owns: fn(*const Arena) -> bool,
     /// Keeps the block for later if nothing of the user's may run on this fiber, which is current; else answers it.

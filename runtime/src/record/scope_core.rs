@@ -147,6 +147,11 @@ impl ScopeCore {
         self.roots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Its jobs that are roots and not over. By its own thread, which waits for them.
+    pub(crate) fn roots_left(&self) -> Vec<AnyRequest> {
+        self.lock_roots().iter().filter(|job| !job.is_done()).cloned().collect()
+    }
+
     /// Says that it is stopped. False: it was.
     pub(crate) fn set_stopped(&self, reason: CancelReason) -> bool {
         let code = STOPS.iter().position(|stop| *stop == reason).map_or(1, |at| at as u8 + 1);

@@ -122,12 +122,12 @@ pub(crate) fn may_leave(fiber: &Fiber) -> bool {
     fiber.context().no_suspend().get() == 0 && !std::thread::panicking()
 }
 
-/// The wait of a foreign thread: drives until it is over or, as any block, perhaps earlier. Whether it is over.
+/// The wait of a foreign thread: drives until it is over or, as any block, perhaps earlier. Whether it is over. It returns at `look`, too.
 ///
 /// # Safety
 ///
 /// As [`ForeignContext::block`]; `fiber` is the thread's, and the context its.
-pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>) -> bool {
+pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>, look: Option<Instant>) -> bool {
     let context = fiber.context();
     if context.no_suspend().get() != 0 {
         // What waits has refused before it began; see the head of `no_suspend`.
@@ -160,21 +160,25 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>) -> bool {
             if lacking.is_none() && crate::schedule::worker::settle_stuck(&seats, fiber) {
                 continue;
             }
+            if look.is_some_and(|at| at <= time::now()) {
+                return false;
+            }
             let quiet = seats.iter().filter_map(|seat| seat.worker().trim_if_quiet()).min();
-            let looks = quiet.and_then(|left| deadline_after(time::now(), left));
+            let trims = quiet.and_then(|left| deadline_after(time::now(), left));
+            let look = look.into_iter().chain(trims).min();
             // SAFETY: by contract.
-            let _ = unsafe { ForeignContext::block_until_look(context, deadline, looks) };
+            let _ = unsafe { ForeignContext::block_until_look(context, deadline, look) };
         }
     } else {
         admission::unstick();
         if let Some(driven) = lacking.as_ref().and_then(|shared| shared.driven.as_ref()) {
             // SAFETY: by contract.
-            return unsafe { driven.block_for_seat(context, deadline) };
+            return unsafe { driven.block_for_seat(context, deadline, look) };
         }
     }
     // Also if it is settled: its waker may still hold the lock (C1).
     // SAFETY: by contract.
-    let over = unsafe { ForeignContext::block(context, deadline) };
+    let over = unsafe { ForeignContext::block_until_look(context, deadline, look) };
     for seat in &seats {
         if seat.shared.signals.is_stopping() {
             while seat.worker().step(fiber) {}

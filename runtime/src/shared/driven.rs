@@ -184,20 +184,25 @@ impl Driven {
         self.lock().ended
     }
 
-    /// Blocks until a seat may be free, the wait of `context` is over, or it is nudged otherwise. As for [`ForeignContext::block`],
+    /// Blocks until a seat may be free, the wait of `context` is over, or it is nudged otherwise. As for [`ForeignContext::block_until_look`],
     /// whether it is over.
     ///
     /// # Safety
     ///
     /// As [`ForeignContext::block`].
-    pub(crate) unsafe fn block_for_seat(&self, context: &Context, deadline: Option<Instant>) -> bool {
+    pub(crate) unsafe fn block_for_seat(
+        &self,
+        context: &Context,
+        deadline: Option<Instant>,
+        look: Option<Instant>,
+    ) -> bool {
         let host = Host(NonNull::from(context));
         let mut seats = self.lock();
         if seats.taken.iter().all(Option::is_some) {
             seats.waiting.push(host);
             drop(seats);
             // SAFETY: by contract.
-            let over = unsafe { ForeignContext::block(context, deadline) };
+            let over = unsafe { ForeignContext::block_until_look(context, deadline, look) };
             self.lock().waiting.retain(|waiting| *waiting != host);
             return over;
         }

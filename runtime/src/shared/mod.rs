@@ -23,10 +23,12 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
 use forebear_pool::Signals;
 
+use crate::record::any::AnyRequest;
 use crate::record::arena::{Arena, Depot};
 use crate::record::header::Header;
 use crate::record::hooks::Hooks;
 use crate::record::runtime::{Counts, RuntimeRecord};
+use crate::record::scope_core::ScopeCore;
 use crate::shared::counts::{Departure, Totals, UnwindWaits, Watchers};
 use crate::shared::deadlines::Deadlines;
 use crate::shared::driven::{Driven, Seat};
@@ -130,6 +132,9 @@ pub(crate) struct UpperCalls {
     pub leave_seat: fn(&Seat),
     /// The end has been waited for long enough: says for whom, and does what the setting asks for.
     pub settle_late: fn(&Shared) -> LateStep,
+    /// The calling thread has waited long for this scope, some of whose jobs are these: says for whom it waits, if none can go on. Returns whether to check
+    /// again later. The runtime is one of theirs.
+    pub check_scope: fn(&ScopeCore, &[AnyRequest], &Shared) -> bool,
 }
 
 impl Shared {

@@ -11,6 +11,7 @@ use forebear_context::shim::Arc;
 use forebear_pool::{Affinity, Engine, Options};
 
 use super::late::settle_late;
+use super::stuck_scope;
 use super::{BuildError, LateEnd, Runtime, RuntimeHandle, default};
 use crate::api::dump;
 use crate::api::runtime::fork;
@@ -278,9 +279,9 @@ impl RuntimeBuilder {
     }
 
     /// Called with warnings that no error carries: for example that a destructor waits while an error unwinds its
-    /// request. By default one line on standard error. Each kind of warning comes once.
+    /// request. By default one line on standard error. Each kind of warning comes once, and that a scope waits once for each scope.
     ///
-    /// The hook runs on a worker's thread, outside of any request. It may do what [`on_unhandled_failure`](Self::on_unhandled_failure) may.
+    /// The hook runs on a worker's thread, outside of any request; on the thread that ends the runtime; or on one that is started for it. It may do what [`on_unhandled_failure`](Self::on_unhandled_failure) may.
     ///
     /// ```
     /// use forebear::Runtime;
@@ -374,6 +375,7 @@ impl RuntimeBuilder {
                 sit_down: |record| Worker::of(record).sit_down(),
                 leave_seat: Seat::leave,
                 settle_late,
+                check_scope: stuck_scope::check,
             },
         });
         Worker::all_of(&shared, workers);

@@ -38,7 +38,7 @@ fn into_nameless((worker, wait): (usize, WaitInfo)) -> Laggard {
     }
 }
 
-fn into_laggard(seen: Seen) -> Laggard {
+pub(super) fn into_laggard(seen: Seen) -> Laggard {
     let RequestInfo { id, name, state, worker, waits_for, .. } = seen.info;
     Laggard { id, name, state, worker, waits_for: waits_for.map(in_words) }
 }

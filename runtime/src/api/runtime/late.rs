@@ -54,15 +54,25 @@ fn say_who_is_waited_for(shared: &Shared) {
 #[cold]
 pub(super) fn say_who_is_left(shared: &Shared, what: &str, advice: &str) {
     let found = laggards::find(shared).into_iter().chain(laggards::exiting(shared));
-    let mut left: Vec<String> = found.map(|laggard| laggard.to_string()).collect();
-    let more = left.len().saturating_sub(NAMED);
-    left.truncate(NAMED);
-    left.extend((more > 0).then(|| format!("{more} more")));
+    let mut left: Vec<String> = cut(found.map(|laggard| laggard.to_string()).collect());
     left.extend(shared.has_unstarted().then(|| "requests that have not started".to_owned()));
     if left.is_empty() {
         left.push("a thread that runs a request of it".to_owned());
     }
     report::warn(&shared.hooks, &format!("{what}: {}. {advice}", left.join(", ")));
+}
+
+/// The first [`NAMED`] of these, and how many more there are.
+fn cut(mut names: Vec<String>) -> Vec<String> {
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    names.extend((more > 0).then(|| format!("{more} more")));
+    names
+}
+
+/// The same as one text.
+pub(super) fn list(names: Vec<String>) -> String {
+    cut(names).join(", ")
 }
 
 /// Waits until the threads of all workers have exited. False: some never may, and stay.
