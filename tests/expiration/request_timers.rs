@@ -17,7 +17,7 @@ use forebear::{
     spawn, try_spawn, yield_now,
 };
 use support::order::root;
-use support::{Come, Count, Joined, Modes, hold_thread_until, in_both_worlds, not_on, settle, until};
+use support::{Come, Count, Flag, Joined, Modes, hold_thread_until, in_both_worlds, not_on, settle, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 const NANO: Duration = Duration::from_nanos(1);
@@ -302,6 +302,47 @@ fn the_arms_of_a_join_are_one_request() {
         assert_eq!(ends_cancelled(&request), CancelReason::Expired);
         no_trace(runtime, &timers);
     });
+}
+
+/// Both branches pass one line. The first to leave it releases its own timer only.
+#[test]
+fn branches_of_a_join_in_parallel_have_timers_of_their_own() {
+    for workers in [1, 2] {
+        let clock = ManualClock::new();
+        let runtime = Runtime::builder().workers(workers).clock(clock.clone()).build().unwrap();
+        let timers = InProcessTimer::new();
+        let (acquired, released) = (Flag::new(), Flag::new());
+        let request = {
+            let (timers, acquired, released) = (timers.clone(), acquired.clone(), released.clone());
+            root(&runtime).try_spawn(move || {
+                let timed = || TimerGuard::builder().client(&timers).expires(SECOND).unwrap();
+                let (_, stuck) = join(
+                    || {
+                        let timer = timed();
+                        // By the other branch, on another stack.
+                        acquired.wait();
+                        drop(timer);
+                        released.raise();
+                    },
+                    || {
+                        let _timer = timed();
+                        acquired.raise();
+                        for_ever()
+                    },
+                );
+                Ok(stuck?)
+            })
+        };
+        until(|| released.is_up());
+        let armed = runtime.metrics().armed;
+        clock.advance(SECOND);
+        if armed == 0 {
+            // Nothing else would end it.
+            let _ = request.cancel();
+        }
+        assert_eq!(ends_cancelled(&request), CancelReason::Expired);
+        no_trace(&runtime, &timers);
+    }
 }
 
 #[test]

@@ -9,11 +9,12 @@ use std::num::NonZeroU64;
 use super::current;
 use crate::shim::atomic::Ordering;
 
-/// Who calls. Equal if and only if it is the same request, or the same thread outside any request.
+/// Who calls. Equal if and only if it is the same request, without the arms of its joins that run on other stacks; the same of these arms; or the same thread
+/// outside any request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Caller {
-    /// The request of this number. A region with a limit and an arm of a join count as the request that called them; a request that is run on its
-    /// waiter's stack counts as itself.
+    /// The request of this number. A region with a limit, and an arm of a join on the stack of its `join`, count as the request that called them. A request
+    /// that is run on its waiter's stack counts as itself, and an arm on another stack has a number of its own.
     Request(NonZeroU64),
     /// A thread, outside any request, by its number.
     Thread(NonZeroU64),

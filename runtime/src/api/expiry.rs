@@ -16,7 +16,8 @@
 //! *The timer against the release.* The entry owns a link of the request. The thread that takes the entry out gets the link: the releaser, or the timer,
 //! which then aborts. A late release is no error: the request's mark says that it was aborted.
 //!
-//! *The arms of a join* are one request, and may acquire and release at the same time. So the table has a lock. It is
+//! *The arms of a join* are one request, and may acquire and release at the same time. So the table has a lock. An arm on another stack than its `join` is a
+//! holder of its own, so its timers of the default scope are its own. The lock is
 //! held while entries are armed and disarmed; the timer never takes it.
 
 use std::collections::HashMap;

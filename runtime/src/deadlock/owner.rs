@@ -6,7 +6,7 @@
 //! Urgency goes from the waiter to the holder's stack, and on to what that waits for ([`urgency`]). It falls when the holder has
 //! given back the last lock that it holds: then it is as urgent as the requests on it, and nothing more.
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Context, OwnerWait, Ticket};
 use forebear_context::error::Cycle;
@@ -16,7 +16,7 @@ use crate::deadlock::cycle;
 use crate::deadlock::foreign_stacks::{self, StackView};
 use crate::deadlock::urgency;
 use crate::record::fiber::Fiber;
-use crate::record::header::{Header, REGION};
+use crate::record::header::{ARM, Header, REGION};
 use crate::shared::worker::OnRecord;
 
 /// The fiber waits, under the ticket, for something that another holds; its node stands in the list there. Answers the cycle that
@@ -54,6 +54,25 @@ pub(crate) fn requester(fiber: &Fiber) -> Option<&Header> {
     {
         // SAFETY: a region runs on its caller's stack: what is below it there is not over.
         at = unsafe { h.lender.get().as_ref() }.map(Header::identity);
+    }
+    at
+}
+
+/// Which request calls, or which branch of a join that runs apart from its `join`; `None` outside any request. A branch on the stack of its `join` and a region
+/// with a limit go by what called them. On the fiber's own stack.
+pub(crate) fn caller(fiber: &Fiber) -> Option<&Header> {
+    let mut at = fiber.request();
+    while let Some(h) = at {
+        let below = h.lender.get();
+        let is_part_of_below = match h.is(ARM) {
+            true => h.parent().is_some_and(|maker| ptr::eq(maker, below)),
+            false => h.has_state(REGION),
+        };
+        if !is_part_of_below {
+            break;
+        }
+        // SAFETY: what is below another on a stack is not over.
+        at = unsafe { below.as_ref() };
     }
     at
 }

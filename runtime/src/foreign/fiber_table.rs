@@ -53,7 +53,7 @@ unsafe fn requester(context: &Context) -> usize {
 /// As [`Table::request_number`].
 unsafe fn request_number(context: &Context) -> u64 {
     // SAFETY: by the table.
-    owner::requester(unsafe { Fiber::of(context) }).map_or(0, |h| any::id_of(h).as_u64())
+    owner::caller(unsafe { Fiber::of(context) }).map_or(0, |h| any::id_of(h).as_u64())
 }
 
 /// # Safety

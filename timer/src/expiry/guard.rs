@@ -10,7 +10,7 @@ use super::{Scope, Signal, TimerClient, TimerError, configured, instant_after};
 /// Gives the caller `after` from now to drop the guard that this returns. If it has not by then, its worker may be reaped.
 ///
 /// The scope is the caller's file and line, held by the calling request, or outside of any by the thread
-/// ([`Scope::here`]). So two requests that execute this line at once have a timer each. The client is that of the
+/// ([`Scope::here`]). So two requests that execute this line at once have a timer each, and so have two branches of a `join` in parallel. The client is that of the
 /// process ([`configure`](super::configure)). For others there is
 /// [`TimerGuard::builder`].
 ///
@@ -66,7 +66,8 @@ pub fn within<T>(after: Duration, work: impl FnOnce() -> T) -> Result<T, TimerEr
 
 /// A timer that is running. Dropping it releases the timer, also when the block is left by an error or a panic.
 ///
-/// Acquiring the same scope again, as a recursive function does, moves the deadline of the one timer. The first guard
+/// Acquiring the same scope again, as a recursive function does, moves the deadline of the one timer. A branch of a `join` on another stack has its
+/// own. The first guard
 /// that is dropped releases it, and the others then release nothing.
 ///
 /// It stays with the thread that acquired it, since clients may know their worker by the thread.

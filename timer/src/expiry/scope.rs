@@ -12,7 +12,8 @@ use forebear_context::error::internal::ShownName;
 /// a call are held by the request or thread that calls.
 ///
 /// A worker has at most one timer for a scope: acquiring it again moves its deadline. Scopes are the same if their names and their
-/// [holders](Self::holder) are. So two requests that pass the same line have a timer each, and a function that calls itself has one. A clone
+/// [holders](Self::holder) are. So two requests that pass the same line have a timer each, and so have two branches of a join that run in parallel. A
+/// function that calls itself has one. A clone
 /// is another handle of the same text.
 ///
 /// ```
@@ -30,7 +31,7 @@ pub struct Scope {
     holder: Option<Holder>,
 }
 
-/// The holder of a timer within its worker: a request, or a thread outside any request.
+/// The holder of a timer within its worker: a request, a branch of a join on a stack of its own, or a thread outside any request.
 ///
 /// It is a number that no other holder of the same process has or has had. It means nothing in another process, so a message has the
 /// worker's name beside it.
@@ -50,8 +51,9 @@ pub struct Holder(NonZeroU64);
 const THREAD: u64 = 1 << 63;
 
 impl Holder {
-    /// The calling request, else the thread. A region with a limit and a branch of a join count as the request that called them; a request
-    /// that runs on its waiter's stack counts as itself. Does not suspend.
+    /// The calling request, else the thread. A region with a limit, and a branch of a join on the stack of its caller, count as the request that called them. A
+    /// request that runs on its waiter's stack counts as itself. A branch of a join on another stack is a holder of its own, since both branches may pass
+    /// one line at once. Does not suspend.
     #[must_use]
     pub fn here() -> Holder {
         match caller() {
