@@ -45,7 +45,8 @@ use crate::here::with_context;
 use crate::lock_queue::{LockQueue, Place};
 use crate::mutex::refuse;
 use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
-use crate::raw_lock::{Refused, change, gave, gave_back, me, took, unknown};
+use crate::raw_lock::unknown::{self, Note};
+use crate::raw_lock::{Refused, change, gave, gave_back, me, took};
 use crate::wait_set::everybody;
 
 const RUNNING: usize = 1;
@@ -259,7 +260,7 @@ impl Once {
                 Ok(_) => {
                     took(me);
                     if me.is_null() {
-                        unknown::took(self.addr());
+                        unknown::took(Note::Runs(self.addr()));
                     }
                     return true;
                 }
@@ -276,7 +277,7 @@ impl Once {
     /// The cycle, if this thread runs the closure, and began when no runtime knew the thread.
     #[cold]
     fn of_itself(&self, caller: &'static Location<'static>) -> Option<Cycle> {
-        if !unknown::holds(self.addr()) {
+        if !unknown::has(Note::Runs(self.addr())) {
             return None;
         }
         let word = self.word.load(Ordering::Relaxed);
@@ -311,7 +312,7 @@ impl Drop for Run<'_> {
         let word = once.word.load(Ordering::Relaxed);
         // A thread that began when no runtime knew it is not named in the word, whatever context it has by now.
         if word.addr() & !BITS == 0 {
-            unknown::gave(once.addr());
+            unknown::gave(Note::Runs(once.addr()));
         }
         #[cfg(mutant = "once_stays_running")]
         if !self.done {

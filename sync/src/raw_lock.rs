@@ -111,6 +111,7 @@ use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsi
 use forebear_context::shim::mutant;
 
 use self::turns::Turns;
+use self::unknown::{Note, Number};
 pub(crate) use self::word::change;
 use self::word::{ACQUIRE, COMING, LOCKED, NAMING, PARKED, RELEASE, RESERVED, bits, holder, with_bits};
 use crate::guarded::Guarded;
@@ -149,6 +150,8 @@ pub(crate) struct RawLock {
     passed: AtomicUsize,
     /// Whether there is a waiter in the queue: a hint (module head). Written under the queue's lock.
     has_waiters: AtomicBool,
+    /// See [`unknown`].
+    number: Number,
     word: AtomicPtr<Context>,
 }
 
@@ -259,6 +262,7 @@ impl RawLock {
             woken_key: AtomicU64::new(0),
             passed: AtomicUsize::new(0),
             has_waiters: AtomicBool::new(false),
+            number: Number::new(),
             word: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -272,6 +276,7 @@ impl RawLock {
             woken_key: AtomicU64::new(0),
             passed: AtomicUsize::new(0),
             has_waiters: AtomicBool::new(false),
+            number: Number::new(),
             word: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -317,7 +322,7 @@ impl RawLock {
         if taken {
             took(me);
             if me.is_null() {
-                unknown::took(self.addr());
+                self.note_held();
             }
         }
         taken
@@ -332,14 +337,45 @@ impl RawLock {
         let me = me();
         let taken = self.barge(me);
         if taken && me.is_null() {
-            unknown::took(self.addr());
+            self.note_held();
         }
         taken
     }
 
-    /// The address under which a thread that no runtime knows records the lock.
-    pub(crate) fn addr(&self) -> usize {
-        ptr::from_ref(self).addr()
+    /// The calling thread, which no runtime knows, has taken the lock.
+    #[cold]
+    fn note_held(&self) {
+        self.number.draw().map(Note::Holds).into_iter().for_each(unknown::took);
+    }
+
+    /// It has released the lock, which it may have taken as such a thread.
+    #[cold]
+    fn forget_held(&self) {
+        self.number.known().map(Note::Holds).into_iter().for_each(unknown::gave);
+    }
+
+    /// Whether it holds the lock, and took it as such a thread.
+    #[cold]
+    pub(crate) fn is_held_unknown(&self) -> bool {
+        self.number.known().is_some_and(|number| unknown::has(Note::Holds(number)))
+    }
+
+    /// The calling thread, which no runtime knows, reads the lock whose writers' lock this is.
+    #[cold]
+    pub(crate) fn note_read(&self) {
+        self.number.draw().map(Note::Reads).into_iter().for_each(unknown::took);
+    }
+
+    /// It has ended a read, which it may have begun as such a thread.
+    #[cold]
+    pub(crate) fn forget_read(&self) {
+        self.number.known().map(Note::Reads).into_iter().for_each(unknown::gave);
+    }
+
+    /// Whether it reads that lock, and began to as such a thread.
+    #[cold]
+    pub(crate) fn is_read_unknown(&self) -> bool {
+        self.number.known().is_some_and(|number| unknown::has(Note::Reads(number)))
     }
 
     /// Takes the lock for `me` if it is free, even if others wait.
@@ -422,7 +458,7 @@ impl RawLock {
     #[cold]
     #[inline(never)]
     fn unlock_unknown(&self) {
-        unknown::gave(self.addr());
+        self.forget_held();
         let released = self.unlock_slowly(true);
         debug_assert!(released, "R1");
     }
@@ -447,7 +483,7 @@ impl RawLock {
         let mut word = self.word.load(Ordering::Relaxed);
         // A thread that took the lock before a runtime knew it left no holder in the word.
         if named && here.is_some() && holder(word).is_null() {
-            unknown::gave(self.addr());
+            self.forget_held();
         }
         let place = here.map_or(0, |here| here.place().get());
         loop {

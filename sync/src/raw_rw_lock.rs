@@ -47,7 +47,7 @@ mod queues;
 
 use std::mem;
 use std::panic::Location;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::time::Instant;
 
 use forebear_context::context::{Context, Label, Lock, Reason, current, with_foreign};
@@ -58,7 +58,7 @@ use self::queues::ReadersQueue;
 use crate::guarded::Guarded;
 use crate::lock_queue::{ChosenList, LockQueue};
 use crate::queued_wait::{Limit, WaitTerms, wait_in_queue};
-use crate::raw_lock::{LockTerms, RawLock, Refused, called, gave_back, me, unknown};
+use crate::raw_lock::{LockTerms, RawLock, Refused, called, gave_back, me};
 
 const SHUT: usize = 1;
 const DRAINING: usize = 2;
@@ -165,13 +165,8 @@ impl RawRwLock {
             // SAFETY: the calling context.
             unsafe { here.as_ref() }.shares().took(NonNull::from(self).cast());
         } else {
-            unknown::took(self.as_read());
+            self.writer_lock.note_read();
         }
-    }
-
-    /// The address under which a thread that no runtime knows records that it reads. The writers' lock has its own.
-    fn as_read(&self) -> usize {
-        ptr::from_ref(&self.word).addr()
     }
 
     /// Ends a read.
@@ -185,7 +180,7 @@ impl RawRwLock {
         let here = current().map(|here| unsafe { here.as_ref() });
         // What a thread took before a runtime knew it is in the thread's own list.
         if !here.is_some_and(|here| here.shares().gave(NonNull::from(self).cast())) {
-            unknown::gave(self.as_read());
+            self.writer_lock.forget_read();
         }
         let was = mutant!(
             "reader_goes_relaxed",

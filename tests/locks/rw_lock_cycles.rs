@@ -259,7 +259,7 @@ fn a_thread_that_no_runtime_knows_may_have_a_lock_as_often_as_it_need_not_wait_f
         let writes = lock.write();
         assert!(lock.read_timeout(Duration::from_nanos(1)).is_err());
         drop(writes);
-        // More locks than it notes.
+        // Many locks.
         let many: Vec<_> = (0..20).map(RwLock::new).collect();
         let guards: Vec<_> = many.iter().map(RwLock::read).collect();
         drop(guards);
@@ -281,4 +281,70 @@ fn a_thread_that_no_runtime_knows_may_have_a_lock_as_often_as_it_need_not_wait_f
         });
     });
     assert!(told.iter().all(String::is_empty), "{told:?}");
+}
+
+/// Calls `what` on a thread that no runtime knows.
+fn unknown<R: Send>(what: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| scope.spawn(what).join().unwrap())
+}
+
+#[test]
+fn a_thread_that_no_runtime_knows_is_told_that_it_waits_for_itself_however_many_locks_it_holds() {
+    let _dog = Watchdog::new("");
+    unknown(|| {
+        let (mutexes, rw_locks) = ([(); 20].map(|()| Mutex::new(0)), [(); 20].map(|()| RwLock::new(0)));
+        let held: Vec<_> = mutexes.iter().map(Mutex::lock).collect();
+        let read: Vec<_> = rw_locks.iter().map(RwLock::read).collect();
+        for mutex in &mutexes {
+            assert!(catch_unwind(AssertUnwindSafe(|| drop(mutex.lock()))).is_err());
+        }
+        for rw_lock in &rw_locks {
+            assert!(catch_unwind(AssertUnwindSafe(|| drop(rw_lock.write()))).is_err());
+        }
+        drop((held, read));
+        // What was given back is free.
+        mutexes.iter().for_each(|mutex| drop(mutex.lock()));
+        rw_locks.iter().for_each(|rw_lock| drop(rw_lock.write()));
+    });
+}
+
+/// A guard that is forgotten stays on its thread's list. A later lock at the same address is another.
+#[test]
+fn a_lock_at_the_address_of_one_whose_guard_was_forgotten_is_waited_for() {
+    let _dog = Watchdog::new("");
+    fn wait_for<G, H>(hold: impl Fn() -> G + Sync, take: impl Fn() -> H) {
+        let held = Flag::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _held = hold();
+                held.raise();
+                // The other waits now, or soon, and not for itself.
+                (0..1000).for_each(|_| std::thread::yield_now());
+            });
+            while !held.is_up() {
+                std::thread::yield_now();
+            }
+            drop(take());
+        });
+    }
+    for _ in 0..20 {
+        unknown(|| {
+            let mut mutex = Mutex::new(0);
+            std::mem::forget(mutex.lock());
+            mutex = Mutex::new(0);
+            wait_for(|| mutex.lock(), || mutex.lock());
+        });
+        unknown(|| {
+            let mut rw_lock = RwLock::new(0);
+            std::mem::forget(rw_lock.write());
+            rw_lock = RwLock::new(0);
+            wait_for(|| rw_lock.write(), || rw_lock.read());
+        });
+        unknown(|| {
+            let mut rw_lock = RwLock::new(0);
+            std::mem::forget(rw_lock.read());
+            rw_lock = RwLock::new(0);
+            wait_for(|| rw_lock.read(), || rw_lock.write());
+        });
+    }
 }

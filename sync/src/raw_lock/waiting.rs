@@ -41,7 +41,7 @@ use forebear_context::shim::mutant;
 
 use super::{
     COMING, LOCKED, Line, LockTerms, LockWaiter, PARKED, RESERVED, RawLock, Refused, bits, holder, took,
-    unknown, with_bits,
+    with_bits,
 };
 use crate::lock_queue::Place;
 
@@ -292,7 +292,7 @@ impl Waiting<'_> {
     fn note_taken(&self) {
         match self.taken_on {
             Some(taken_on) => taken_on.set(self.context.place().get()),
-            None if self.holder.is_null() => unknown::took(self.lock.addr()),
+            None if self.holder.is_null() => self.lock.note_held(),
             None => {}
         }
     }
@@ -309,7 +309,7 @@ impl Waiting<'_> {
             && holder(word).is_null()
             && self.context.place().get() == 0
             && current() == Some(NonNull::from(self.context));
-        if !may_be || bits(word) & LOCKED == 0 || !unknown::holds(self.lock.addr()) {
+        if !may_be || bits(word) & LOCKED == 0 || !self.lock.is_held_unknown() {
             return None;
         }
         let (lock, node) = (NonNull::from(self.lock).cast(), NonNull::from(&mut self.place).cast());

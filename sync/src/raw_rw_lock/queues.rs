@@ -8,7 +8,6 @@ use forebear_context::shim::atomic::Ordering;
 use super::{DRAINING, READER, RawRwLock, SHUT, WAITED, WHAT};
 use crate::lock_queue::Place;
 use crate::queued_wait::QueuedWaiter;
-use crate::raw_lock::unknown;
 
 /// The queue of waiting readers.
 pub(super) struct ReadersQueue<'a>(pub(super) &'a RawRwLock);
@@ -62,7 +61,7 @@ impl QueuedWaiter<()> for RawRwLock {
     }
 
     fn is_held_by_thread(&self) -> bool {
-        unknown::holds(self.as_read())
+        self.writer_lock.is_read_unknown()
     }
 }
 
@@ -113,7 +112,7 @@ impl QueuedWaiter<()> for ReadersQueue<'_> {
         // An upgradable reader has not shut.
         word.load(Ordering::Relaxed) & SHUT != 0
             && writer_lock.holder().is_null()
-            && unknown::holds(writer_lock.addr())
+            && writer_lock.is_held_unknown()
     }
 }
 
