@@ -367,3 +367,27 @@ fn an_error_whose_display_panics_is_reported_by_its_request() {
         "{end:#?}"
     );
 }
+
+/// The line has the request that failed first, the error, and the requests that passed the failure on.
+#[test]
+#[cfg(not(feature = "tracing"))]
+fn a_failure_that_nobody_looked_at_is_reported_with_its_path() {
+    let end = child::run("", &[], |_| {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        runtime.run(|| {
+            let tile = || {
+                let load = Request::builder().name("load");
+                let load = load.try_spawn(|| Ok("x".parse::<u32>()?));
+                Ok(load.take()?)
+            };
+            drop(Request::builder().name("tile").try_spawn(tile));
+        });
+    });
+    end.assert_survived();
+    let line = end.stderr.lines().find(|line| line.contains("unhandled failure: "));
+    let line = line.unwrap_or_else(|| panic!("{end:#?}"));
+    assert!(
+        line.contains("request `load` failed: invalid digit found in string (passed on by `tile`)"),
+        "{line}"
+    );
+}
