@@ -63,8 +63,10 @@ pub(super) fn check(scope: &ScopeCore, jobs: &[AnyRequest], shared: &Shared) -> 
 }
 
 fn of_runtime(job: &AnyRequest) -> &Shared {
-    // SAFETY: M3: the handle keeps the header, and a submitted request has an arena, which keeps its record.
-    unsafe { &*job.raw().as_ref().arena.get() }.shared()
+    // SAFETY: the handle keeps the header.
+    let arena = unsafe { job.raw().as_ref() }.arena.get();
+    // SAFETY: M3: a submitted request has an arena, which keeps its record.
+    unsafe { &*arena }.shared()
 }
 
 /// The jobs that have not ended, in words; `None` if one of them goes on. `roots` are those that are roots, of this runtime.
@@ -95,9 +97,7 @@ fn stuck<'a>(
             continue;
         };
         for part in parts {
-            let Some(wait) = part.info.waits_for.as_ref().filter(|wait| wait.reason != Reason::Sleep) else {
-                return None;
-            };
+            let wait = part.info.waits_for.as_ref().filter(|wait| wait.reason != Reason::Sleep)?;
             next.extend(wait.owners.iter().filter_map(|owner| match owner {
                 Party::Request { id, .. } => Some(*id).filter(|id| seen.insert(*id)),
                 Party::Other { .. } => None,
