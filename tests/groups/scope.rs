@@ -600,7 +600,7 @@ fn unwinds_after(job: Request<()>) -> ! {
 }
 
 #[test]
-fn the_error_of_a_job_is_dropped_before_the_panic_of_the_body_goes_on() {
+fn the_error_of_a_job_is_dropped_when_the_panic_of_the_body_goes_on() {
     in_both_worlds(|| {
         for tries in [false, true] {
             let dropped = Count::new();
@@ -611,7 +611,8 @@ fn the_error_of_a_job_is_dropped_before_the_panic_of_the_body_goes_on() {
                 false => scope(|s| unwinds_after(s.try_spawn(fails))),
             }));
             assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&"body"));
-            assert_eq!(dropped.get(), 1);
+            // Not at once in each run: a worker may have the last link of the job for a moment.
+            until(|| dropped.get() == 1);
         }
     });
 }

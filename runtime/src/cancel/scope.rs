@@ -38,8 +38,8 @@ impl ScopeCore {
             // SAFETY: the owner is not over while a scope is in it.
             Some(owner) => unsafe { super::stop_scopes(owner) },
             None => {
-                // They stay on the list: a check of a scope that waits long names them.
-                let jobs = self.lock_roots().clone();
+                // Not cloned: a link on the list would keep what a job has failed with until the scope is left.
+                let jobs = std::mem::take(&mut *self.lock_roots());
                 let mut marked = Marked::default();
                 jobs.into_iter().for_each(|job| marked.abort(job, reason));
                 carry_out(marked);
