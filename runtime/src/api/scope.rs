@@ -264,7 +264,7 @@ impl fmt::Debug for Scope<'_, '_> {
 ///
 /// A scope on a plain thread that waits while none of its jobs can go on says so, once, after a second or more: a warning goes to
 /// [`RuntimeBuilder::on_warning`](crate::RuntimeBuilder::on_warning), and names the jobs and what they wait for. A job that computes or sleeps can go on, and so can one that
-/// waits for such a request. A scope inside a request gives no warning. [`Runtime::dump`](crate::Runtime::dump) shows every scope that waits,
+/// waits for such a request. A scope inside a request gives no warning, nor does one that was cancelled or has failed. [`Runtime::dump`](crate::Runtime::dump) shows every scope that waits,
 /// with its jobs.
 ///
 /// # Panics

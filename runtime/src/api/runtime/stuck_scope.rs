@@ -2,7 +2,7 @@
 //!
 //! The waiting thread checks this itself, each second while it waits. A job *goes on* if it runs, sleeps, or waits for a request that goes on. The check
 //! follows what a dump knows of the owners of waits. A job that has not started goes on if any request of its runtime runs. So a scope whose jobs compute
-//! for a long time gives no warning.
+//! for a long time gives no warning. Nor does a scope that was stopped: it has no list of its jobs any more (`cancel/scope.rs`).
 //!
 //! The thread is in the middle of a wait, where no user code may run. So the hook is called on a thread that is started for it, which gets the text and
 //! the runtime's record, and never refers to the scope.

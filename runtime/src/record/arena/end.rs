@@ -265,9 +265,7 @@ impl Late {
             }
         }
     }
-}
 
-impl Late {
     /// Leaves all to the loop of the worker.
     pub(super) fn leave(self) {
         self.0.take().into_iter().for_each(reclaim::leave_side);
