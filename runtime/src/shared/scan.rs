@@ -138,6 +138,10 @@ impl Shared {
             return NO_KEY;
         }
         let (mut best, workers) = (self.injector.key(), self.worker_records());
+        // Before the loop, of which a single worker would only see that it is its own place.
+        if workers.len() == 1 {
+            return best;
+        }
         if workers.len() > MEMBERS {
             return best.min(self.best_of_groups(index, turns, mine));
         }
