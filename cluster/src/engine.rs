@@ -464,6 +464,10 @@ pub trait Engine: Send + 'static {
 ///         self.0.make(resource);
 ///     }
 ///
+///     fn task_limit(&self) -> usize {
+///         self.0.task_limit()
+///     }
+///
 ///     fn resource_limit(&self) -> usize {
 ///         self.0.resource_limit()
 ///     }
@@ -497,6 +501,11 @@ pub trait Link: Send + Sync + 'static {
 
     /// Has a resource made on each worker: on those that are here, and on those that come, before they take tasks.
     fn make(&self, resource: Resource);
+
+    /// The arguments of a task have at most so many bytes: [`ClusterCoordinator::schedule`](crate::ClusterCoordinator::schedule) refuses larger ones. Default: no limit.
+    fn task_limit(&self) -> usize {
+        usize::MAX
+    }
 
     /// The arguments of a resource have at most so many bytes: [`ClusterCoordinator::per_worker`](crate::ClusterCoordinator::per_worker) refuses larger ones. Default: no limit.
     fn resource_limit(&self) -> usize {

@@ -50,7 +50,7 @@ pub enum ClusterError {
         message: String,
     },
     /// The encoded arguments are larger than the [limit](crate::ClusterCoordinatorBuilder::queue_limit) of the queue,
-    /// or than the engine allows for a resource. Pass a reference to the data, such as a path or a
+    /// or than the engine allows for a task or a resource. Pass a reference to the data, such as a path or a
     /// [`Stored`](crate::Stored) value.
     #[non_exhaustive]
     TooLarge {

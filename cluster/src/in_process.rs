@@ -230,7 +230,7 @@ impl Engine for InProcess {
         for number in 0..self.workers {
             self.control.add(&format!("worker-{number}"));
         }
-        Ok(Box::new(LocalLink { dispatcher, store }))
+        Ok(Box::new(LocalLink { dispatcher, store, args_limit: usize::MAX }))
     }
 }
 
@@ -238,9 +238,19 @@ impl Engine for InProcess {
 pub(crate) struct LocalLink {
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) store: Arc<dyn ObjectStore>,
+    /// The arguments of a task or a resource have at most so many bytes.
+    pub(crate) args_limit: usize,
 }
 
 impl Link for LocalLink {
+    fn task_limit(&self) -> usize {
+        self.args_limit
+    }
+
+    fn resource_limit(&self) -> usize {
+        self.args_limit
+    }
+
     fn submit(&self, envelope: Envelope) {
         self.dispatcher.submit(envelope);
     }

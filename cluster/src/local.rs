@@ -48,6 +48,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use self::files::Files;
+use self::frames::LONGEST;
 use self::process::{Process, launch, spawn};
 use self::restart::start_later;
 use crate::cache::CACHE;
@@ -58,6 +59,9 @@ use crate::in_process::LocalLink;
 
 /// What says to a program that it is a worker: the inode of the socket that is its standard input.
 pub(crate) const MARK: &str = "FOREBEAR_CLUSTER_WORKER";
+
+/// What an order takes beside the arguments: its numbers, and the name of its task.
+const ROOM: usize = 64 << 10;
 
 /// The engine whose workers are processes on this machine: the program starts itself.
 ///
@@ -108,6 +112,7 @@ pub struct LocalProcesses {
     restarts: u32,
     start_delay: (Duration, Duration),
     cache: u64,
+    args_limit: usize,
     store_dir: Option<PathBuf>,
     timers: bool,
     program: Option<OsString>,
@@ -178,6 +183,7 @@ impl LocalProcesses {
             restarts: 5,
             start_delay: (Duration::ZERO, Duration::ZERO),
             cache: CACHE,
+            args_limit: LONGEST - ROOM,
             store_dir: None,
             timers: true,
             program: None,
@@ -221,6 +227,21 @@ impl LocalProcesses {
     #[must_use]
     pub fn cache(mut self, bytes: u64) -> LocalProcesses {
         self.cache = bytes;
+        self
+    }
+
+    /// The encoded arguments of a task or a resource take at most so many bytes. `schedule` and `per_worker` answer [`ClusterError::TooLarge`] for more; a [`put`](crate::ClusterCoordinator::put) takes any size.
+    /// Default, and at most: 64 KiB less than 1 GiB. The [queue](crate::ClusterCoordinatorBuilder::queue_limit) has a limit of its own. The least is 1 MiB.
+    ///
+    /// ```
+    /// use forebear_cluster::LocalProcesses;
+    ///
+    /// // Whoever passes more than this by value has forgotten a `put`.
+    /// let engine = LocalProcesses::new(4).args_limit(16 << 20);
+    /// ```
+    #[must_use]
+    pub fn args_limit(mut self, bytes: usize) -> LocalProcesses {
+        self.args_limit = bytes.clamp(1 << 20, LONGEST - ROOM);
         self
     }
 
@@ -354,6 +375,7 @@ impl Engine for LocalProcesses {
         let dispatcher = Arc::new(Dispatcher::new(job.events));
         let signatures = job.tasks.signatures().map(|(name, types)| (name.to_owned(), types.to_owned()));
         let (control, workers, delay) = (self.control.clone(), self.workers, self.start_delay);
+        let args_limit = self.args_limit;
         let mut inner = lock(&control.0);
         let old = inner.cluster.as_ref().and_then(|old| old.dispatcher.upgrade());
         if old.is_some_and(|old| old.is_open()) {
@@ -388,7 +410,7 @@ impl Engine for LocalProcesses {
         };
         *inner = LocalControl { cluster: Some(cluster), ..LocalControl::default() };
         drop(inner);
-        let link = Box::new(LocalLink { dispatcher, store });
+        let link = Box::new(LocalLink { dispatcher, store, args_limit });
         let (each, most) = delay;
         let at_once = if each.is_zero() { workers } else { workers.min(1) };
         for number in 0..at_once {

@@ -28,7 +28,7 @@ fn worker_process() {
 /// What says to a program that it is a worker.
 const MARK: &str = "FOREBEAR_CLUSTER_WORKER";
 /// The form of a frame, as `cluster/src/local/frames.rs` has it.
-const FORM: [u8; 2] = [b'L', 2];
+const FORM: [u8; 2] = [b'L', 3];
 
 fn frame(form: [u8; 2], message: &[u8]) -> Vec<u8> {
     [&(message.len() as u32 + 2).to_le_bytes()[..], &form, message].concat()
@@ -185,7 +185,7 @@ fn a_worker_of_another_version_is_refused_and_the_start_says_which() {
     let engine = LocalProcesses::new(1).args(["foreign_worker", "--exact", "--nocapture"]).on_warning(|_| {});
     let refused = ClusterCoordinator::builder(engine).tasks(known()).start();
     let Err(ClusterError::Start { message, .. }) = refused else { panic!("no worker can work") };
-    assert!(message.contains("it has version 9, this program 2"), "{message}");
+    assert!(message.contains("it has version 9, this program 3"), "{message}");
 }
 
 /// A worker whose coordinator says this and no more: what it says, and how it ends.
@@ -211,7 +211,7 @@ fn worker_that_hears(bytes: &[u8]) -> (Vec<u8>, Output) {
 fn a_worker_ends_with_an_error_by_a_coordinator_that_it_does_not_understand() {
     let text = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let (said, output) = worker_that_hears(&frame([b'L', 9], &[1, 2, 3]));
-    assert!(text(&output).contains("it has version 9, this program 2"), "{}", text(&output));
+    assert!(text(&output).contains("it has version 9, this program 3"), "{}", text(&output));
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&said).contains("it has version 9"), "the coordinator is told");
     for bad in

@@ -15,7 +15,7 @@ use forebear::timer::expires;
 use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{
     ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FailureKind, FetchError, LocalProcesses,
-    LocalProcessesControl, TaskFn, TaskOptions, Tasks, tasks, worker,
+    LocalProcessesControl, ResourceFn, TaskFn, TaskOptions, Tasks, tasks, worker,
 };
 use rustix::process::Signal;
 
@@ -40,6 +40,11 @@ const HANG: TaskFn<u32, u32> = TaskFn::new("hang", |ctx, times| {
     }
     Ok(ctx.attempt())
 });
+
+const LENGTH: TaskFn<Vec<u8>, usize> = TaskFn::new("length", |_, bytes| Ok(bytes.len()));
+
+/// What a resource was made of.
+const TABLE: ResourceFn<Vec<u8>, usize> = ResourceFn::new("table", |_, bytes| Ok(bytes.len()));
 
 const BYTES: TaskFn<usize, Vec<u8>> = TaskFn::new("bytes", |_, n| Ok(vec![7; n]));
 
@@ -66,7 +71,7 @@ const CLOSE: TaskFn<(), ()> = TaskFn::new("close", |_, ()| {
 });
 
 fn known() -> Tasks {
-    tasks![PID, STUCK, GATE, START_ANOTHER, BYTES, HANG, EXIT, FLOOD, CLOSE]
+    tasks![PID, STUCK, GATE, START_ANOTHER, BYTES, LENGTH, TABLE, HANG, EXIT, FLOOD, CLOSE]
 }
 
 /// What the workers run: this program, with this test alone.
@@ -86,7 +91,7 @@ fn strange_worker() {
 #[test]
 fn older_worker() {
     const OLD: TaskFn<(), u64> = TaskFn::new("pid", |_, ()| Ok(0));
-    worker::entry(tasks![OLD, STUCK, GATE, START_ANOTHER, BYTES, HANG, EXIT, FLOOD, CLOSE]);
+    worker::entry(tasks![OLD, STUCK, GATE, START_ANOTHER, BYTES, LENGTH, TABLE, HANG, EXIT, FLOOD, CLOSE]);
 }
 
 /// A program before and after a type has exchanged two fields. Both types have one name, and in postcard each can be read as the other.
@@ -514,6 +519,27 @@ fn a_result_that_cannot_be_stored_is_a_failure_that_says_why() {
     assert!(matches!(failure.kind(), FailureKind::Store { .. }), "{failure}");
     let missing = start(engine(1).store_dir("/no/such/directory")).start().unwrap_err();
     assert!(missing.to_string().contains("/no/such/directory"), "{missing}");
+}
+
+#[test]
+fn arguments_that_no_message_takes_are_refused_with_size_and_limit_and_no_worker_dies_of_them() {
+    const LIMIT: usize = 1 << 20;
+    let cluster = start(engine(1).args_limit(LIMIT)).start().unwrap();
+    let pid = cluster.schedule(&PID, ()).unwrap().fetch().unwrap();
+    let long = || vec![7; 2 * LIMIT];
+    let says = |error: ClusterError| {
+        assert!(error.to_string().contains("a stored value"), "{error}");
+        matches!(error, ClusterError::TooLarge { bytes, limit: LIMIT, .. } if bytes > 2 * LIMIT)
+    };
+    let scheduled =
+        cluster.schedule(&LENGTH, long()).and_then(|value| value.fetch().map_err(ClusterError::Fetch));
+    assert!(says(scheduled.unwrap_err()));
+    assert!(says(cluster.per_worker(&TABLE, long()).map(drop).unwrap_err()));
+    // The length takes three bytes.
+    assert_eq!(cluster.schedule(&LENGTH, vec![7; LIMIT - 3]).unwrap().fetch().unwrap(), LIMIT - 3);
+    // A result goes by the store.
+    assert_eq!(cluster.schedule(&BYTES, 2 * LIMIT).unwrap().fetch().unwrap(), long());
+    assert_eq!(cluster.schedule(&PID, ()).unwrap().fetch().unwrap(), pid);
 }
 
 #[test]

@@ -114,7 +114,9 @@ impl Shared {
             (_, Some(inherited)) => (Some(inherited), Raises::ButTimeOut),
             (own, None) => (own, Raises::Always),
         };
-        let (args, limit) = (encode(args)?, self.limit.bytes);
+        let args = encode(args)?;
+        let taken = self.link.get().map_or(usize::MAX, |link| link.task_limit());
+        let limit = self.limit.bytes.min(taken);
         if args.len() > limit {
             return Err(ClusterError::TooLarge { bytes: args.len(), limit });
         }

@@ -112,6 +112,13 @@ pub enum FailureKind {
         /// What the store says.
         message: String,
     },
+    /// The answer of the task is too long for a message of the engine. Return less, or write it elsewhere and return where it is.
+    TooLarge {
+        /// The size of the message, in bytes.
+        bytes: u64,
+        /// The limit, in bytes.
+        limit: u64,
+    },
 }
 
 impl FailureKind {
@@ -207,6 +214,10 @@ impl fmt::Display for FailureKind {
                 f.write_str("the worker does not know it; give the worker the coordinator's tasks")
             }
             FailureKind::Store { message } => write!(f, "a value could not be kept or read: {message}"),
+            FailureKind::TooLarge { bytes, limit } => write!(
+                f,
+                "its answer takes {bytes} bytes, and the limit is {limit}: return less, or where the data is"
+            ),
         }
     }
 }

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::engine::{Format, Order, Report, WorkerId};
 
 /// How messages are written. A change of one of these types makes the next version.
-const FORM: Format = Format::new(b'L', 2);
+const FORM: Format = Format::new(b'L', 3);
 
 /// No frame is longer.
-const LONGEST: usize = 1 << 30;
+pub(crate) const LONGEST: usize = 1 << 30;
 
 /// So many bytes are read at once.
 const BUFFER: usize = 64 << 10;
@@ -55,20 +55,38 @@ pub(crate) enum Said {
     },
 }
 
-/// Puts a frame behind what is there. Nothing is put if that fails.
-pub(crate) fn put<T: Serialize>(frames: &mut Vec<u8>, message: &T) -> io::Result<()> {
+/// Why a message is not put.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Unput {
+    /// It takes so many bytes, which are too many.
+    TooLong(usize),
+    /// It cannot be encoded.
+    Encode(String),
+}
+
+impl From<Unput> for io::Error {
+    fn from(unput: Unput) -> io::Error {
+        match unput {
+            Unput::TooLong(bytes) => io::Error::other(format!("a message of {bytes} bytes is too long")),
+            Unput::Encode(message) => io::Error::other(message),
+        }
+    }
+}
+
+/// Puts a frame of at most so many bytes behind what is there. Nothing is put if that fails.
+pub(crate) fn put<T: Serialize>(frames: &mut Vec<u8>, message: &T, limit: usize) -> Result<(), Unput> {
     let begin = frames.len();
     frames.extend([0; 4]);
-    let put = FORM.encode_behind(frames, message).map_err(io::Error::other);
+    let put = FORM.encode_behind(frames, message).map_err(Unput::Encode);
     let length = frames.len() - begin - 4;
     match put {
-        Ok(()) if length <= LONGEST => {
+        Ok(()) if length <= limit => {
             frames[begin..begin + 4].copy_from_slice(&(length as u32).to_le_bytes());
             Ok(())
         }
         put => {
             frames.truncate(begin);
-            put.and(Err(io::Error::other("a message is too long")))
+            put.and(Err(Unput::TooLong(length)))
         }
     }
 }
@@ -140,7 +158,7 @@ mod tests {
 
     fn whole(said: &Said) -> Vec<u8> {
         let mut whole = Vec::new();
-        put(&mut whole, said).unwrap();
+        put(&mut whole, said, LONGEST).unwrap();
         whole
     }
 
@@ -155,7 +173,7 @@ mod tests {
         }
         assert!(received(&u32::MAX.to_le_bytes()).is_err());
         assert!(received(&(LONGEST as u32).to_le_bytes()).is_err());
-        assert!(received(&[3, 0, 0, 0, b'L', 2, 99]).is_err());
+        assert!(received(&[3, 0, 0, 0, b'L', 3, 99]).is_err());
         let mut longer = whole;
         longer[0] += 1;
         longer.push(0);
@@ -169,7 +187,7 @@ mod tests {
         let error = received(&other).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         let refused = error.into_inner().unwrap().downcast::<Refused>().unwrap();
-        assert_eq!(*refused, Refused::Version { theirs: 3, ours: 2 });
+        assert_eq!(*refused, Refused::Version { theirs: 4, ours: 3 });
     }
 
     fn envelope() -> Envelope {

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 use serde::Serialize;
 
-use super::frames::put;
+use super::frames::{Unput, put};
 
 /// A buffer that has grown above this is dropped when it is empty.
 const KEPT: usize = 1 << 20;
@@ -32,6 +32,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Outlet {
     socket: UnixStream,
+    /// No frame is longer.
+    limit: usize,
     state: Mutex<OutletState>,
     /// The thread sleeps on it.
     work: Condvar,
@@ -72,8 +74,14 @@ impl OutletState {
 }
 
 impl Outlet {
-    pub(crate) fn new(socket: UnixStream) -> Outlet {
-        Outlet { socket, state: Mutex::default(), work: Condvar::new() }
+    /// For frames of at most so many bytes.
+    pub(crate) fn new(socket: UnixStream, limit: usize) -> Outlet {
+        Outlet { socket, limit, state: Mutex::default(), work: Condvar::new() }
+    }
+
+    /// No frame is longer, in bytes.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
@@ -81,12 +89,18 @@ impl Outlet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a frame there. Nothing happens after [`close`](Self::close).
+    /// Puts a frame there. Nothing happens after [`close`](Self::close). A message that cannot be put breaks the socket: the peer waits for it.
     pub(crate) fn put<T: Serialize>(&self, message: &T) {
-        let mut state = self.lock();
-        if !state.closed && put(&mut state.frames, message).is_err() {
+        if self.try_put(message).is_err() {
+            let mut state = self.lock();
             self.fail(&mut state);
         }
+    }
+
+    /// The same, but a message that cannot be put breaks nothing.
+    pub(crate) fn try_put<T: Serialize>(&self, message: &T) -> Result<(), Unput> {
+        let mut state = self.lock();
+        if state.closed { Ok(()) } else { put(&mut state.frames, message, self.limit) }
     }
 
     /// Sends what is there, as far as the socket takes it, and leaves the rest to the thread. Does not wait.
@@ -236,7 +250,7 @@ impl Outlet {
         mut patience: impl FnMut() -> Result<Option<Duration>, ()>,
     ) -> Result<(), Option<io::Error>> {
         let mut frame = Vec::new();
-        put(&mut frame, last).map_err(Some)?;
+        put(&mut frame, last, self.limit).map_err(|unput| Some(unput.into()))?;
         self.send_all(&frame, &mut patience)
     }
 
@@ -252,7 +266,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
     use std::thread;
 
-    use super::super::frames::Inlet;
+    use super::super::frames::{Inlet, LONGEST};
     use super::*;
 
     /// What takes longer does not end.
@@ -262,7 +276,7 @@ mod tests {
     fn pair() -> (Arc<Outlet>, Inlet) {
         let (here, there) = UnixStream::pair().unwrap();
         there.set_read_timeout(Some(LONG)).unwrap();
-        (Arc::new(Outlet::new(here)), Inlet::new(there))
+        (Arc::new(Outlet::new(here, LONGEST)), Inlet::new(there))
     }
 
     /// Runs it in a thread of its own. What it answers is there, or not in time.

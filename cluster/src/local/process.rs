@@ -21,7 +21,7 @@ use super::files::Files;
 use super::frames::{Inlet, Said, ToWorker, Welcome};
 use super::outlet::Outlet;
 use super::restart::{left, restart};
-use super::{LocalCluster, MARK, lock};
+use super::{LocalCluster, MARK, ROOM, lock};
 use crate::by_task::ByTask;
 use crate::dispatch::{Dispatcher, Port};
 use crate::engine::{Order, Refused, Report, TaskId, WarningHook, WorkerId};
@@ -108,7 +108,7 @@ pub(super) fn launch(
     let process = Arc::new(Process {
         pid: child.id(),
         pidfd,
-        orders: Outlet::new(mine),
+        orders: Outlet::new(mine, settings.args_limit + ROOM),
         running: Mutex::default(),
         grace: settings.cancel_grace,
         stopped: OnceLock::new(),
@@ -320,7 +320,7 @@ mod tests {
         let process = Process {
             pid: 1,
             pidfd,
-            orders: Outlet::new(UnixStream::pair().unwrap().0),
+            orders: Outlet::new(UnixStream::pair().unwrap().0, super::super::frames::LONGEST),
             running: Mutex::default(),
             grace,
             stopped: OnceLock::new(),

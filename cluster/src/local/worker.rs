@@ -37,9 +37,10 @@ use signal_hook::iterator::Signals;
 
 use super::MARK;
 use super::files::Files;
-use super::frames::{Inlet, Said, ToWorker, Welcome};
+use super::frames::{Inlet, LONGEST, Said, ToWorker, Unput, Welcome};
 use super::outlet::Outlet;
-use crate::engine::{Report, difference};
+use crate::engine::{Answer, Report, difference};
+use crate::error::FailureKind;
 use crate::task::Tasks;
 use crate::worker::Node;
 
@@ -75,7 +76,7 @@ fn follow(tasks: Tasks) -> io::Result<()> {
     if let Some(coordinator) = &coordinator {
         leave_after(coordinator.try_clone()?, socket.try_clone()?)?;
     }
-    let answers = Arc::new(Outlet::new(socket.try_clone()?));
+    let answers = Arc::new(Outlet::new(socket.try_clone()?, LONGEST));
     let mut orders = Inlet::new(socket);
     let welcome = match orders.receive::<Welcome>() {
         Ok(Some(welcome)) => welcome,
@@ -119,7 +120,7 @@ fn follow(tasks: Tasks) -> io::Result<()> {
     let behind = waiting.clone();
     let report = move |report| {
         let is_answer = matches!(report, Report::Answer { .. });
-        answers.put(&Said::Report(report));
+        put(&answers, report);
         // A task that has not begun may do so now, and end at once.
         if is_answer && behind.load(Ordering::Relaxed) > 0 { answers.flush_soon() } else { answers.flush() }
     };
@@ -163,6 +164,20 @@ fn follow(tasks: Tasks) -> io::Result<()> {
     Ok(())
 }
 
+/// Puts a report there. An answer that is too long is a failure of its task, and not of its worker.
+fn put(outlet: &Outlet, report: Report) {
+    let said = Said::Report(report);
+    match (outlet.try_put(&said), said) {
+        (Ok(()), _) => {}
+        (Err(Unput::TooLong(bytes)), Said::Report(Report::Answer { task, attempt, ran, .. })) => {
+            let kind = FailureKind::TooLarge { bytes: bytes as u64, limit: outlet.limit() as u64 };
+            outlet.put(&Said::Report(Report::Answer { task, attempt, answer: Answer::Failed(kind), ran }));
+        }
+        // The coordinator waits for it in vain.
+        (Err(_), said) => outlet.put(&said),
+    }
+}
+
 /// Waits for the end of a process, at most so long.
 fn wait_for(process: BorrowedFd<'_>, limit: Option<Duration>) {
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
@@ -187,4 +202,37 @@ fn end_after(time: Duration) -> io::Result<()> {
         let _ = kill_process(getpid(), Signal::KILL);
     };
     thread::Builder::new().name("cluster: end".into()).spawn(kill).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::TaskId;
+
+    #[test]
+    fn an_answer_that_no_message_takes_is_a_failure_with_its_size_and_the_socket_stays() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let (outlet, mut inlet) = (Outlet::new(here, 1_000), Inlet::new(there));
+        let answer = |bytes: usize| Report::Answer {
+            task: TaskId(7),
+            attempt: 2,
+            answer: Answer::Done(vec![7; bytes].into()),
+            ran: Duration::from_secs(1),
+        };
+        for bytes in [2_000, 900] {
+            put(&outlet, answer(bytes));
+            outlet.flush();
+            let Some(Said::Report(Report::Answer { task, attempt, answer, .. })) = inlet.receive().unwrap()
+            else {
+                panic!("it answers something else")
+            };
+            assert_eq!((task, attempt), (TaskId(7), 2));
+            match answer {
+                Answer::Failed(FailureKind::TooLarge { bytes: its, limit: 1_000 }) => {
+                    assert!(bytes == 2_000 && its > 2_000, "{its}");
+                }
+                answer => assert!(bytes == 900 && matches!(answer, Answer::Done(_)), "{answer:?}"),
+            }
+        }
+    }
 }
