@@ -40,7 +40,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebear::Request;
 use forebear::sync::Event as Wake;
@@ -401,7 +401,7 @@ impl ClusterCoordinator {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Encode`], [`ClusterError::Store`], [`ClusterError::Closed`], [`ClusterError::Cancelled`].
+    /// [`ClusterError::Encode`], [`ClusterError::Store`], [`ClusterError::Unavailable`], [`ClusterError::Closed`], [`ClusterError::Cancelled`].
     pub fn put<T: Serialize>(&self, value: &T) -> Result<Stored<T>, ClusterError> {
         let shared = self.shared();
         let bytes = encode(value)?;
@@ -411,6 +411,10 @@ impl ClusterCoordinator {
         match shared.keep(bytes) {
             Ok(kept) => Ok(Stored::new(kept)),
             Err(StoreError::Cancelled) => Err(ClusterError::Cancelled),
+            Err(StoreError::Unavailable { reason }) => {
+                let since = Instant::now();
+                Err(self.check_away().err().unwrap_or(ClusterError::Unavailable { since, reason }))
+            }
             Err(error) => Err(ClusterError::Store { message: error.to_string() }),
         }
     }

@@ -128,6 +128,14 @@ pub enum FetchError {
         /// What the store says.
         message: String,
     },
+    /// The engine cannot carry tasks for now: see [`ClusterError::Unavailable`]. A value that is here is fetched all the same. The task is not lost: fetch again.
+    #[non_exhaustive]
+    Unavailable {
+        /// Since when the coordinator knows.
+        since: Instant,
+        /// Why.
+        reason: String,
+    },
     /// The cluster was shut down before its task ended, or before a value was read from the store.
     Closed,
     /// The calling request was cancelled.
@@ -149,13 +157,7 @@ impl fmt::Display for ClusterError {
                 f,
                 "the arguments take {bytes} bytes, and the limit is {limit}: pass a reference to the data, such as a path or a stored value"
             ),
-            ClusterError::Unavailable { since, reason } => {
-                write!(
-                    f,
-                    "no tasks can be carried since {:.1?}: {reason}; what was scheduled is kept",
-                    since.elapsed()
-                )
-            }
+            ClusterError::Unavailable { since, reason } => away(f, *since, reason),
             ClusterError::Start { message } => write!(f, "the engine did not start: {message}"),
             ClusterError::Store { message } => f.write_str(message),
             ClusterError::Fetch(error) => error.fmt(f),
@@ -186,10 +188,16 @@ impl fmt::Display for FetchError {
             FetchError::TimedOut => f.write_str("it has not come in time"),
             FetchError::Decode { message } => write!(f, "the result cannot be decoded: {message}"),
             FetchError::Store { message } => f.write_str(message),
+            FetchError::Unavailable { since, reason } => away(f, *since, reason),
             FetchError::Closed => f.write_str("the cluster was shut down"),
             FetchError::Cancelled => f.write_str("the calling request has been cancelled"),
         }
     }
+}
+
+fn away(f: &mut fmt::Formatter<'_>, since: Instant, reason: &str) -> fmt::Result {
+    let since = since.elapsed();
+    write!(f, "no tasks can be carried since {since:.1?}: {reason}; what was scheduled is kept")
 }
 
 impl StdError for FetchError {

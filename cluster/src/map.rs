@@ -275,9 +275,9 @@ impl<I: Iterator<Item = A>, A: Serialize, R: DeserializeOwned> Flight<I, A, R> {
             }
             let waited = if ordered { first.over_within(LOOK) } else { self.some.wait_timeout(LOOK) };
             match waited {
-                Ok(()) => {}
+                Ok(()) if !ordered || first.is_over() => {}
                 Err(TimeoutError::Cancelled) => return Some(Ok(0)),
-                Err(TimeoutError::TimedOut) => {
+                Ok(()) | Err(TimeoutError::TimedOut) => {
                     if let Err(away) = self.cluster.check_away() {
                         return Some(Err(away));
                     }
@@ -322,6 +322,7 @@ impl<I: Iterator<Item = A>, A: Serialize, R> Flight<I, A, R> {
         match error {
             FetchError::Cancelled => ClusterError::Cancelled,
             FetchError::Closed => ClusterError::Closed,
+            FetchError::Unavailable { since, reason } => ClusterError::Unavailable { since, reason },
             FetchError::Task(_) | FetchError::Dropped => match (self.cluster.raise(), error) {
                 (Err(cause), _) => cause,
                 // Somebody else has been given it.

@@ -60,8 +60,9 @@ pub(crate) struct Slot {
     state: Mutex<RemoteState>,
     /// What holds the result's object, if it is in the store.
     kept: OnceLock<Arc<Kept>>,
+    /// Set when it is over, and while the engine is away: who waits looks what it is. Both are told under the board's lock.
     over: Event,
-    /// Set beside that.
+    /// Set when it is over.
     some: Option<Arc<Event>>,
     /// So many callers wait in a fetch.
     fetching: AtomicUsize,
@@ -150,6 +151,15 @@ impl Slot {
         self.some.iter().for_each(|some| some.set());
     }
 
+    /// The engine is away, or is back: who waits for it is woken, or waits again.
+    pub(crate) fn tell_away(&self, away: bool) {
+        if away { self.over.set() } else { self.over.reset() }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.is_set() && self.lock().is_over()
+    }
+
     /// Somebody waits for it, or there are several handles. A value whose handle is about to be made counts as wanted.
     pub(crate) fn is_wanted(&self) -> bool {
         let handles = self.held.get().map(Weak::strong_count);
@@ -187,7 +197,7 @@ impl<T> RemoteValue<T> {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.held.slot.over.is_set()
+        self.held.slot.is_over()
     }
 
     /// Cancels its task, wherever it is. If it has not ended before, a fetch answers [`FetchError::Dropped`]. That is no error of the job. Does not suspend.
@@ -217,7 +227,7 @@ impl<T> RemoteValue<T> {
         }
     }
 
-    /// Waits so long at most until the task has ended. A cancelled wait cancels nothing.
+    /// Waits so long at most until the task has ended, or the engine is away. A cancelled wait cancels nothing.
     pub(crate) fn over_within(&self, timeout: Duration) -> Result<(), TimeoutError> {
         let slot = &self.held.slot;
         slot.fetching.fetch_add(1, Ordering::AcqRel);
@@ -228,24 +238,33 @@ impl<T> RemoteValue<T> {
 
     /// Waits until the task has ended. `cancels`: a cancelled wait cancels what only it wanted.
     fn wait(&self, timeout: Option<Duration>, cancels: bool) -> Result<(), FetchError> {
-        let over = &self.held.slot.over;
-        if over.is_set() {
+        let slot = &self.held.slot;
+        if slot.is_over() {
             return Ok(());
         }
-        self.held.slot.fetching.fetch_add(1, Ordering::AcqRel);
-        let waited = match timeout {
-            None => over.wait().map_err(|_| TimeoutError::Cancelled),
-            Some(timeout) => over.wait_timeout(timeout),
-        };
-        self.held.slot.fetching.fetch_sub(1, Ordering::AcqRel);
-        match waited {
-            Ok(()) => Ok(()),
-            Err(TimeoutError::TimedOut) => Err(FetchError::TimedOut),
-            Err(TimeoutError::Cancelled) => {
-                if cancels {
-                    self.cancel_if_unwanted();
-                }
-                Err(FetchError::Cancelled)
+        slot.fetching.fetch_add(1, Ordering::AcqRel);
+        let waited = self.wait_over(timeout);
+        slot.fetching.fetch_sub(1, Ordering::AcqRel);
+        if matches!(waited, Err(FetchError::Cancelled)) && cancels {
+            self.cancel_if_unwanted();
+        }
+        waited
+    }
+
+    fn wait_over(&self, timeout: Option<Duration>) -> Result<(), FetchError> {
+        let (slot, shared) = (&self.held.slot, &self.held.shared);
+        let end = timeout.and_then(|timeout| forebear::time::now().checked_add(timeout));
+        loop {
+            let waited = match end {
+                None => slot.over.wait().map_err(|_| TimeoutError::Cancelled),
+                Some(end) => slot.over.wait_timeout(end.saturating_duration_since(forebear::time::now())),
+            };
+            match waited {
+                Ok(()) if slot.is_over() => return Ok(()),
+                // It was woken since the engine is away. If that is back, the event is reset.
+                Ok(()) => shared.check_away()?,
+                Err(TimeoutError::TimedOut) => return Err(FetchError::TimedOut),
+                Err(TimeoutError::Cancelled) => return Err(FetchError::Cancelled),
             }
         }
     }

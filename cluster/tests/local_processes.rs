@@ -344,6 +344,40 @@ fn when_no_worker_can_be_started_a_map_that_waits_says_so() {
     }
 }
 
+/// What is here already is fetched all the same.
+#[test]
+fn when_no_worker_can_be_started_a_fetch_that_waits_says_so_and_the_value_comes_with_the_next_worker() {
+    let dir = tempfile::tempdir().unwrap();
+    let [program, begun, gate] = ["program", "begun", "gate"].map(|name| dir.path().join(name));
+    let link = |to: &Path| {
+        let _ = fs::remove_file(&program);
+        std::os::unix::fs::symlink(to, &program).unwrap();
+    };
+    let here = std::env::current_exe().unwrap();
+    link(&here);
+    let engine = LocalProcesses::new(1).program(&program).args(AS_WORKER).restarts(0);
+    let control = engine.control();
+    let cluster = start(engine).min_workers(1).start().unwrap();
+    let before = cluster.schedule(&PID, ()).unwrap();
+    before.fetch().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let waits = value.clone();
+    let fetch = forebear::spawn(move || waits.fetch());
+    fetch.submit();
+    let first = pid_in(&begun);
+    link(Path::new("/bin/false"));
+    send(Signal::KILL, first);
+    for fetched in [fetch.take().unwrap(), value.fetch(), value.fetch_timeout(Duration::from_secs(1_000))] {
+        assert!(matches!(fetched, Err(FetchError::Unavailable { .. })), "{fetched:?}");
+    }
+    before.fetch().unwrap();
+    link(&here);
+    fs::write(gate, "").unwrap();
+    control.add("another").unwrap();
+    assert_eq!(value.fetch().unwrap().1, 2);
+    cluster.join().unwrap();
+}
+
 /// Whoever kills or drains a worker may start it again, but need not: the others are given up.
 #[test]
 fn when_no_worker_can_be_started_and_the_others_were_killed_or_drained_calls_that_wait_say_so() {

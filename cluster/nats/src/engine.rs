@@ -179,14 +179,15 @@ pub(crate) fn start(
         };
         runtime.block_on(async {
             let begun = begin(&plan).await;
+            let (lost, away) = watch::channel(None);
             let (result, engine) = match begun {
-                Ok(engine) => (Ok(Objects::here(&engine.store)), Some(engine)),
+                Ok(engine) => (Ok(Objects::of_coordinator(&engine.store, away)), Some(engine)),
                 Err(why) => (Err(why), None),
             };
             *its.lock().unwrap_or_else(PoisonError::into_inner) = result;
             told.set();
             if let Some(begun) = engine {
-                let (engine, news) = Engine::new(plan, job, begun);
+                let (engine, news) = Engine::new(plan, job, begun, lost);
                 engine.run(wishes, news).await;
             }
         });
@@ -227,6 +228,8 @@ struct Engine {
     connected: bool,
     /// When the connection broke, and whether the coordinator has been told.
     away: Option<(Instant, bool)>,
+    /// Why the coordinator was told that there is no connection, while it is so.
+    lost: watch::Sender<Option<String>>,
     /// When it broke the last time.
     broke: Option<Instant>,
     /// The streams were made or seen since the last connection.
@@ -245,7 +248,12 @@ struct Engine {
 }
 
 impl Engine {
-    fn new(plan: Plan, job: Job, begun: Begun) -> (Engine, UnboundedReceiver<News>) {
+    fn new(
+        plan: Plan,
+        job: Job,
+        begun: Begun,
+        lost: watch::Sender<Option<String>>,
+    ) -> (Engine, UnboundedReceiver<News>) {
         let Begun { store, client, news, sender, checked, held } = begun;
         let known = job.tasks.signatures().map(|(name, types)| (name.to_owned(), types.to_owned()));
         let ledger = Ledger::new(plan.epoch, plan.times, known.collect());
@@ -266,6 +274,7 @@ impl Engine {
             large: HashMap::new(),
             connected: true,
             away: None,
+            lost,
             broke: None,
             made: true,
             checking: false,
@@ -383,8 +392,11 @@ impl Engine {
                 self.checking = false;
                 self.looks = Some(looks);
                 // The server is there, and the streams, too.
-                if self.connected && self.away.take().is_some_and(|(_, told)| told) && !self.refused {
-                    self.gather(Event::Available);
+                if self.connected && self.away.take().is_some_and(|(_, told)| told) {
+                    let _ = self.lost.send(None);
+                    if !self.refused {
+                        self.gather(Event::Available);
+                    }
                 }
                 self.ledger.check_results(looks.results.newest, looks.results.messages);
                 // Twice in a row: the first time, a message may have been taken between the two counts.
@@ -441,6 +453,7 @@ impl Engine {
         {
             *told = true;
             let reason = format!("the server has been away for {:?}", self.plan.unavailable_after);
+            let _ = self.lost.send(Some(reason.clone()));
             self.gather(Event::Unavailable { reason });
         }
         self.check();

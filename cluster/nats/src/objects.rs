@@ -6,6 +6,7 @@ use std::sync::Arc;
 use forebear::Request;
 use forebear_cluster::engine::{ObjectId, ObjectStore, StoreError};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::store::Store;
 
@@ -13,21 +14,35 @@ pub(crate) struct Objects {
     store: Store,
     /// The runtime of the engine's thread. It ends with the engine.
     runtime: Handle,
+    /// Why the coordinator was told that the server is away, while it is. `None` on a worker: it waits until the server is back.
+    away: Option<watch::Receiver<Option<String>>>,
 }
 
 impl Objects {
     /// Called on the engine's thread.
     pub(crate) fn here(store: &Store) -> Arc<Objects> {
-        Arc::new(Objects { store: store.clone(), runtime: Handle::current() })
+        Arc::new(Objects { store: store.clone(), runtime: Handle::current(), away: None })
     }
 
-    /// Suspends until that is done. A cancel of the caller aborts it.
+    /// The same, on the coordinator.
+    pub(crate) fn of_coordinator(store: &Store, away: watch::Receiver<Option<String>>) -> Arc<Objects> {
+        Arc::new(Objects { store: store.clone(), runtime: Handle::current(), away: Some(away) })
+    }
+
+    /// Suspends until that is done, or the coordinator was told that the server is away. A cancel of the caller aborts it.
     fn call<T: Send + 'static>(
         &self,
         done: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (completer, answer) = Request::completer("object store");
-        let task = self.runtime.spawn(async move { _ = completer.complete(done.await) });
+        let away = self.away.clone();
+        let task = self.runtime.spawn(async move {
+            let done = tokio::select! {
+                done = done => done,
+                reason = lost(away) => Err(StoreError::Unavailable { reason }),
+            };
+            let _ = completer.complete(done);
+        });
         match answer.take() {
             Ok(answer) => answer,
             Err(error) => {
@@ -40,6 +55,17 @@ impl Objects {
             }
         }
     }
+}
+
+/// Waits until the server is away, and says why.
+async fn lost(away: Option<watch::Receiver<Option<String>>>) -> String {
+    if let Some(mut away) = away
+        && let Ok(reason) = away.wait_for(Option::is_some).await
+        && let Some(reason) = &*reason
+    {
+        return reason.clone();
+    }
+    std::future::pending().await
 }
 
 impl ObjectStore for Objects {

@@ -37,7 +37,7 @@
 //! # When the engine is away
 //!
 //! While the engine says that it cannot carry tasks, each call is answered [`ClusterError::Unavailable`], but a failure that is due comes first. Nothing else changes: tasks stay listed, and are
-//! waited for again when the engine is back.
+//! waited for again when the engine is back. Who waits for a value is woken by its slot, and asks the board.
 //!
 //! # Limits
 //!
@@ -320,12 +320,16 @@ impl Board {
     pub(crate) fn on_events(&self, events: impl IntoIterator<Item = Event>) -> Vec<Then> {
         let (mut then, now) = (Vec::new(), Instant::now());
         let mut state = self.lock();
+        let was_away = state.away.is_some();
         let mut settled = mem::take(&mut state.settled);
         events.into_iter().for_each(|event| state.take(event, now, &mut settled, &mut then));
         state.free_unheld(&mut then);
         // Under the lock: a waiter that wakes finds the slots as they are now.
-        let slots = self.settle(settled.drain(..), &mut then);
+        let mut slots = self.settle(settled.drain(..), &mut then);
         state.settled = settled;
+        if state.away.is_some() != was_away {
+            slots.extend(state.tell_away(!was_away));
+        }
         state.wake(self.limit);
         drop(state);
         // The last handle of a slot may drop an object, which takes the lock.

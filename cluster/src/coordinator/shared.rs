@@ -203,10 +203,24 @@ impl Shared {
         postcard::from_bytes(&bytes).map_err(|error| FetchError::Decode { message: error.to_string() })
     }
 
+    /// Whether the engine can carry tasks. The error is `Unavailable`.
+    pub(crate) fn check_away(&self) -> Result<(), FetchError> {
+        match self.board.check_away() {
+            Err(ClusterError::Unavailable { since, reason }) => {
+                Err(FetchError::Unavailable { since, reason })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The caller's error if the store fails.
     pub(crate) fn of_store(&self, error: StoreError) -> FetchError {
         match error {
             StoreError::Cancelled => FetchError::Cancelled,
+            StoreError::Unavailable { reason } => self.check_away().err().unwrap_or_else(|| {
+                // It is back already.
+                FetchError::Unavailable { since: Instant::now(), reason }
+            }),
             _ if !self.board.is_open() => FetchError::Closed,
             error => FetchError::Store { message: error.to_string() },
         }

@@ -119,6 +119,11 @@ pub enum StoreError {
         /// What it says.
         message: String,
     },
+    /// The store cannot be reached, and the engine has told the coordinator so by [`Event::Unavailable`](super::Event::Unavailable).
+    Unavailable {
+        /// Why, as the event says.
+        reason: String,
+    },
     /// The caller has been cancelled.
     Cancelled,
 }
@@ -128,6 +133,9 @@ impl fmt::Display for StoreError {
         match self {
             StoreError::Missing => f.write_str("the engine's store does not have it"),
             StoreError::Failed { message } => write!(f, "the engine's store has failed: {message}"),
+            StoreError::Unavailable { reason } => {
+                write!(f, "the engine's store cannot be reached: {reason}")
+            }
             StoreError::Cancelled => f.write_str("the calling request has been cancelled"),
         }
     }

@@ -130,6 +130,8 @@ mod remote {
 
         pub(crate) fn tell(&self) {}
 
+        pub(crate) fn tell_away(&self, _: bool) {}
+
         pub(crate) fn keep(&self, _: Arc<Kept>) {}
 
         pub(crate) fn is_wanted(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use forebear_cluster::ClusterError;
+use forebear_cluster::{ClusterError, FetchError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Server, job, shared_url, token, until};
@@ -44,9 +44,19 @@ fn the_loss_of_the_server_is_raised_until_it_is_back() {
     let (_dir, begun, gate) = files();
     let engine = engine(&server.url(), &job(), LONG).workers(1).unavailable_after(Duration::from_millis(100));
     let cluster = start(engine).start().unwrap();
+    let large = cluster.schedule(&REVERSE, vec![7; 1 << 20]).unwrap();
+    cluster.join().unwrap();
     let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
     pid_in(&begun);
+    let waits = value.clone();
+    let fetch = forebear::spawn(move || waits.fetch());
+    fetch.submit();
     server.kill();
+    // A fetch is told as the other calls are, also one that reads from the store.
+    let fetched = fetch.take().unwrap();
+    assert!(matches!(fetched, Err(FetchError::Unavailable { .. })), "{fetched:?}");
+    let fetched = large.fetch();
+    assert!(matches!(fetched, Err(FetchError::Unavailable { .. })), "{:?}", fetched.map(|value| value.len()));
     let is_away = |error: &ClusterError| matches!(error, ClusterError::Unavailable { .. });
     assert!(is_away(&cluster.join().unwrap_err()));
     assert!(is_away(&cluster.done().unwrap_err()));
@@ -56,7 +66,8 @@ fn the_loss_of_the_server_is_raised_until_it_is_back() {
     fs::write(gate, "").unwrap();
     cluster.join().unwrap();
     assert_eq!(value.fetch().unwrap().1, 1, "what ran went on");
-    assert_eq!(cluster.metrics().scheduled, 1);
+    assert_eq!(large.fetch().unwrap().len(), 1 << 20);
+    assert_eq!(cluster.metrics().scheduled, 2);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use forebear::sync::Event as Wake;
 use super::{BoardEntry, BoardState, Ending, Latch, Limit, Listing, Raises, Settled, Then, Unheld, Until};
 use crate::engine::{Answer, Event, TaskId, WorkerId, WorkerState};
 use crate::error::{ClusterError, FailureKind, TaskFailure};
-use crate::remote::RemoteState;
+use crate::remote::{RemoteState, Slot};
 
 impl BoardState {
     /// Whether the condition holds. A failure that is due is raised by this.
@@ -36,6 +36,12 @@ impl BoardState {
             Some((since, reason)) => Err(ClusterError::Unavailable { since, reason }),
             None => Ok(()),
         }
+    }
+
+    /// The engine is away, or back: wakes those who wait for values, or lets them wait again. The slots are handed back, as by [`settle`](super::Board::settle).
+    pub(super) fn tell_away(&self, away: bool) -> Vec<(Arc<Slot>, bool)> {
+        let slots = self.tasks.iter().filter_map(|(_, entry)| Some((entry.task.slot.upgrade()?, false)));
+        slots.inspect(|(slot, _)| slot.tell_away(away)).collect()
     }
 
     fn holds(&self, until: Until, limit: Limit) -> bool {
