@@ -24,6 +24,7 @@
 //! A member says that it is there every sixth of a lease. One that says nothing for a lease is lost, and the round is over: the others form the next one if they are enough. A member that is
 //! killed and started again joins as a new one. The members say so in one entry of a bucket on the server, so a group is for some dozens of members. While the server is away nobody is lost.
 
+mod form;
 mod roll;
 
 use std::fmt;
@@ -39,6 +40,7 @@ use forebear_cluster::ClusterError;
 use forebear_cluster::engine::start_error;
 use tokio::sync::Notify;
 
+pub use self::form::FormError;
 use self::roll::{Roll, RollEntry, Rules, Wants, Watch};
 use crate::access::{Access, Tls, Who};
 use crate::nats::random;
@@ -55,6 +57,7 @@ pub struct GroupOptions {
     size: usize,
     replicas: usize,
     rules: Rules,
+    form_timeout: Duration,
 }
 
 impl GroupOptions {
@@ -72,6 +75,7 @@ impl GroupOptions {
                 lease: Duration::from_secs(15),
                 gather: Duration::from_secs(30),
             },
+            form_timeout: Duration::from_secs(600),
         }
     }
 
@@ -108,6 +112,14 @@ impl GroupOptions {
     /// The first round, and one after there were too few, waits so long for more members when there are enough. 30 s if not told otherwise.
     pub fn gather(mut self, time: Duration) -> GroupOptions {
         self.rules.gather = time;
+        self
+    }
+
+    /// How long [`form`](Group::form) waits while there are too few members, or the server is away. Ten minutes if not told otherwise; `Duration::MAX` is without a limit.
+    ///
+    /// A member that waits for a place in a full group, or until the others are done, waits without a limit.
+    pub fn form_timeout(mut self, timeout: Duration) -> GroupOptions {
+        self.form_timeout = timeout;
         self
     }
 
@@ -193,12 +205,16 @@ struct Shared {
     changed: Condvar,
     /// This member wants something.
     wants: Notify,
+    least: usize,
+    form_timeout: Duration,
 }
 
 #[derive(Default)]
 struct State {
     roll: Roll,
     wants: Wants,
+    /// Why the roll could not be read or written the last time.
+    trouble: Option<String>,
 }
 
 impl Group {
@@ -214,7 +230,8 @@ impl Group {
             .ok_or_else(|| start_error(format_args!("`{}` is no name of a group", options.group)))?;
         let id = random();
         let (state, changed) = (Mutex::new(State::default()), Condvar::new());
-        let shared = Arc::new(Shared { id, state, changed, wants: Notify::new() });
+        let (least, form_timeout) = (options.rules.least, options.form_timeout);
+        let shared = Arc::new(Shared { id, state, changed, wants: Notify::new(), least, form_timeout });
         let (its, begun) = (shared.clone(), Arc::new(Begun::default()));
         let tell = begun.clone();
         let thread = thread::Builder::new().name("cluster: group".into()).spawn(move || {
@@ -232,22 +249,15 @@ impl Group {
         Ok(group)
     }
 
-    /// Waits until this process is in a round.
+    /// Waits until this process is in a round, as long as the [limit](GroupOptions::form_timeout) says.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`Cancelled`].
-    pub fn form(&self) -> Result<Round, Cancelled> {
-        let shared = &self.0.shared;
-        let mut state = shared.state.lock_or_cancelled()?;
-        loop {
-            if let Some(round) = shared.round(&state.roll) {
-                return Ok(round);
-            }
-            shared.changed.wait(&mut state)?;
-        }
+    /// [`FormError`]. This process stays a member, so it may be repeated.
+    pub fn form(&self) -> Result<Round, FormError> {
+        self.0.shared.form()
     }
 
     /// Whether the round is over, since a member was lost, or came, or asked for another one.
@@ -402,14 +412,18 @@ async fn run(options: &GroupOptions, names: &Names, shared: &Shared, begun: &Beg
         }
         match turned {
             Ok(Some(roll)) => {
-                shared.state.lock().roll = roll;
+                let mut state = shared.state.lock();
+                (state.roll, state.trouble) = (roll, None);
+                drop(state);
                 shared.changed.notify_all();
                 let beat = (options.rules.lease / 6).min(Duration::from_secs(5));
                 let _ = tokio::time::timeout(beat, shared.wants.notified()).await;
             }
             // Somebody else was faster.
             Ok(None) => tokio::time::sleep(Duration::from_millis(1 + random() % 10)).await,
-            Err(_) => {
+            Err(why) => {
+                shared.state.lock().trouble = Some(why);
+                shared.changed.notify_all();
                 tokio::time::sleep(PAUSE).await;
                 // The server may have come back with an empty store.
                 if let Ok(opened) = store.group().await {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebear::time::sleep;
 use forebear_cluster::ClusterError;
-use forebear_cluster_nats::group::{Exit, Group, GroupOptions, Round};
+use forebear_cluster_nats::group::{Exit, FormError, Group, GroupOptions, Round};
 
 use crate::support::{Server, job, shared_url, token, until};
 
@@ -128,6 +128,41 @@ fn while_the_server_is_away_nobody_is_lost_also_if_its_store_is() {
         assert_eq!(a.finish(&again, LONG).unwrap(), Exit::All);
         assert_eq!(exit.join().unwrap(), Exit::All);
     }
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_group_that_stays_too_small_says_how_many_have_come_and_what_to_check() {
+    let (mut server, name) = (Server::start(), job());
+    let url = server.url();
+    let join = |member: &str| {
+        let options = options(&url, &name, member).members(3, 3);
+        Group::join(options.form_timeout(Duration::from_millis(50))).unwrap()
+    };
+    let (a, b) = (join("a"), join("b"));
+    for group in [&a, &b] {
+        until(|| matches!(group.form(), Err(FormError::TimedOut { there: 2, least: 3, trouble: None, .. })));
+    }
+    let error = a.form().unwrap_err().to_string();
+    assert!(error.starts_with("2 of at least 3 members have come in 50ms: see whether"), "{error}");
+    server.kill();
+    until(|| matches!(a.form(), Err(FormError::TimedOut { trouble: Some(_), .. })));
+    server.restart();
+    // It has stayed a member. A newcomer for whom there is no place waits beyond the limit.
+    let c = join("c");
+    let mut round = None;
+    until(|| {
+        round = a.form().ok();
+        round.is_some()
+    });
+    let fourth = join("fourth");
+    let waits = fourth.clone();
+    let waits = thread::spawn(move || waits.form());
+    sleep(Duration::from_millis(500)).unwrap();
+    assert!(!waits.is_finished());
+    drop(c);
+    assert_eq!(waits.join().unwrap().unwrap().members.len(), 3);
+    drop((b, fourth));
 }
 
 #[test]
