@@ -15,8 +15,8 @@
 //!
 //! # A worker that ends by itself
 //!
-//! It is started again, as the next incarnation, unless somebody wanted its end: a kill or a drain by the control, SIGTERM, or the end of the cluster. The watcher does that, after a pause that doubles each time the worker does not become ready. After a number of
-//! such failures in a row its name is *given up*. When all names are that were not killed or drained, the engine is away: nobody will ever take a task, so calls that wait are answered `Unavailable`.
+//! It is started again, as the next incarnation, unless somebody wanted its end: a kill or a drain by the control, SIGTERM, or the end of the cluster. The watcher does that, after a pause that doubles each time the worker does not become ready, or ends soon after;
+//! [`restart`] has the rules. After a number of ends in a row in which it had finished no task, and had none that could be the cause, its name is *given up*. When all names are that were not killed or drained, the engine is away: nobody will ever take a task, so calls that wait are answered `Unavailable`.
 //!
 //! # A worker that hangs
 //!
@@ -50,7 +50,7 @@ use std::time::Duration;
 use self::files::Files;
 use self::frames::LONGEST;
 use self::process::{Process, launch, spawn};
-use self::restart::start_later;
+use self::restart::{Failures, start_later};
 use crate::cache::CACHE;
 use crate::dispatch::Dispatcher;
 use crate::engine::{Engine, Event, Job, Link, WarningHook, WorkerId, start_error};
@@ -151,8 +151,10 @@ struct Named {
     incarnation: u64,
     index: usize,
     process: Weak<Process>,
-    /// So many in a row have ended before they were ready.
-    failures: u32,
+    /// Those in a row that have ended too soon.
+    failures: Failures,
+    /// How the last one has ended.
+    ended: String,
     given_up: bool,
     /// It has ended by a kill or a drain.
     left: bool,
@@ -207,8 +209,9 @@ impl LocalProcesses {
         self
     }
 
-    /// A worker that ends by itself is started again. It is given up when it has ended so many times in a row before it was ready. When all are given up, calls that wait return
-    /// [`ClusterError::Unavailable`]. Default: 5. With 0 none is started again after such an end.
+    /// A worker that ends by itself is started again, after a pause that doubles if it ends soon: from 50 ms, up to 6.4 seconds. It is given up when it has ended more than so many times in a row before it had
+    /// finished a task. An end with tasks in hand is theirs, and does not count: [`max_attempts`](crate::ClusterCoordinatorBuilder::max_attempts) limits those. When all are given up, calls that wait return
+    /// [`ClusterError::Unavailable`], which says how the last one has ended. Default: 5. With 0 none is started again after such an end.
     #[must_use]
     pub fn restarts(mut self, restarts: u32) -> LocalProcesses {
         self.restarts = restarts;
@@ -321,7 +324,8 @@ impl LocalProcessesControl {
             incarnation: 0,
             index,
             process: Weak::new(),
-            failures: 0,
+            failures: Failures::default(),
+            ended: String::new(),
             given_up: false,
             left: false,
             refused: None,
@@ -330,7 +334,8 @@ impl LocalProcessesControl {
         let process = launch(&cluster, &dispatcher, id.clone(), known.index).map_err(start_error)?;
         known.incarnation += 1;
         known.process = Arc::downgrade(&process);
-        (known.failures, known.given_up, known.left, known.refused) = (0, false, false, None);
+        (known.failures, known.given_up, known.left, known.refused) =
+            (Failures::default(), false, false, None);
         if mem::take(&mut control.away) {
             drop(control);
             dispatcher.tell(Event::Available);

@@ -149,6 +149,20 @@ fn worker_of_twins() {
     worker::entry(known().with(PID));
 }
 
+/// A worker that says who it is, and ends by itself, with nothing to do, when it finds a file of its name. It is given the directory as an argument, and has no tests of that name.
+#[test]
+fn crashing_worker() {
+    let Some(dir) = std::env::args().find(|arg| arg.contains("crashing-")).map(PathBuf::from) else { return };
+    std::thread::spawn(move || {
+        let _ = deaths::say(&dir.join("begun"));
+        while !dir.join(process::id().to_string()).exists() {
+            sleep(Duration::from_millis(1)).unwrap();
+        }
+        process::exit(7);
+    });
+    worker::entry(known());
+}
+
 /// A coordinator that is killed.
 #[test]
 fn coordinator_process() {
@@ -407,8 +421,47 @@ fn a_worker_that_is_given_up_is_warned_of_by_name_and_reason() {
     let _cluster = start(engine).min_workers(0).start().unwrap();
     assert_eq!(
         heard.recv_timeout(Duration::from_secs(60)).unwrap(),
-        "the worker `worker-0` is not started again: it has ended 2 times in a row before it was ready"
+        "the worker `worker-0` is not started again: it has ended 2 times in a row before it was ready (exit status: 1)"
     );
+}
+
+#[test]
+fn a_worker_that_ends_again_and_again_with_nothing_to_do_is_given_up_and_calls_say_how_it_has_ended() {
+    let dir = tempfile::Builder::new().prefix("crashing-").tempdir().unwrap();
+    let begun = dir.path().join("begun");
+    let args = ["crashing_worker", dir.path().to_str().unwrap(), "--exact", "--nocapture"];
+    let engine = LocalProcesses::new(1).args(args).restarts(2).on_warning(|_| {});
+    let cluster = start(engine).min_workers(0).start().unwrap();
+    let dies_as = |incarnation: u64| {
+        let pid = pid_in(&begun);
+        fs::remove_file(&begun).unwrap();
+        let is_ready = || {
+            let workers = cluster.workers();
+            let newest = workers.first().map(|worker| (worker.id.incarnation(), worker.state));
+            newest == Some((incarnation, WorkerState::Ready))
+        };
+        until(is_ready);
+        fs::write(dir.path().join(pid.to_string()), "").unwrap();
+    };
+    (1..=2).for_each(dies_as);
+    // What it has finished is for it.
+    let pid = pid_in(&begun);
+    assert_eq!(cluster.schedule(&PID, ()).unwrap().fetch().unwrap(), pid);
+    (3..=6).for_each(dies_as);
+    until(|| cluster.done().is_err());
+    let Err(ClusterError::Unavailable { reason, .. }) = cluster.join() else { panic!("it is given up") };
+    assert!(reason.contains("`worker-0` at last so: exit status: 7"), "{reason}");
+    assert!(!begun.exists(), "it is started no more");
+}
+
+/// Its worker dies more often than it may with nothing to do.
+#[test]
+fn a_task_that_ends_its_process_is_judged_by_its_own_limit_and_no_worker_is_given_up_for_it() {
+    let cluster = start(engine(1).restarts(1).on_warning(|_| {})).max_attempts(5).start().unwrap();
+    let value = cluster.schedule_with(&TaskOptions::new().raise(false), &EXIT, 3).unwrap();
+    let Err(FetchError::Task(failure)) = value.fetch() else { panic!("it has ended its process") };
+    assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 5 });
+    cluster.schedule(&PID, ()).unwrap().fetch().unwrap();
 }
 
 #[test]

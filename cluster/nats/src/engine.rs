@@ -48,7 +48,7 @@ use tokio::sync::watch;
 
 use self::parts::{Begun, Held, Outgoing, begin, publish};
 use crate::access::Access;
-use crate::launch::{Ended, Launcher};
+use crate::launch::{Again, Ended, Launcher, Life};
 use crate::ledger::{Act, Ledger};
 use crate::objects::Objects;
 use crate::store::{Looks, PAUSE, Store};
@@ -68,10 +68,10 @@ pub(crate) enum Wish {
     Make(Resource),
     Free(ResourceId),
     Dump(u64, Vec<WorkerId>),
-    /// A process that this one has started has ended. `again`: its name, and when it began, if nobody wanted that.
+    /// A process that this one has started has ended. `again`: if nobody wanted that.
     Died {
         launch: u64,
-        again: Option<(String, Instant)>,
+        again: Option<Again>,
     },
     Close,
 }
@@ -336,15 +336,12 @@ impl Engine {
             Wish::Free(resource) => self.ledger.free(resource),
             Wish::Dump(inquiry, workers) => self.ledger.dump(inquiry, &workers),
             Wish::Died { launch, again } => {
-                let was_ready = self.ledger.died(launch);
-                if let Some((name, begun)) = again {
+                let past = self.ledger.died(launch);
+                if let Some(Again { name, begun, how }) = again {
                     let alone = self.away.is_some() || self.broke.is_some_and(|at| at > begun);
-                    let ended = match (was_ready, alone) {
-                        (true, _) => Ended::Worked,
-                        (false, true) => Ended::Alone,
-                        (false, false) => Ended::Unready,
-                    };
-                    self.plan.launcher.start_again(name, ended);
+                    let ready = past.ready.then(|| now.saturating_duration_since(begun));
+                    let life = Life { ready, finished: past.finished, busy: past.busy, alone, how };
+                    self.plan.launcher.start_again(name, Ended::Lived(life));
                 }
             }
             Wish::Close => {

@@ -10,6 +10,8 @@
 //! A thread waits for the pidfd of each process, kills its group, reaps it, and tells the engine at once that it is dead: nobody waits for a lease then. A pidfd names the process and no
 //! other, so a kill never hits a stranger.
 
+mod failures;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -18,7 +20,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,15 +32,14 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
+use self::failures::Failures;
+pub(crate) use self::failures::Life;
 use crate::access::Access;
 use crate::engine::Wish;
 use crate::wire::{decode, encode};
 
 /// What says to a program that it is a worker: the inode of the socket that is its standard input.
 const MARK: &str = "FOREBEAR_NATS_WORKER";
-
-/// After a first end before it was ready, a worker is started again so much later.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// No handover is longer.
 const LONGEST: u32 = 1 << 20;
@@ -76,31 +77,26 @@ pub(crate) struct Launcher {
 struct Inner {
     last: u64,
     processes: HashMap<u64, Process>,
-    /// Of each name: what is known of those in a row that have ended before they were ready.
+    /// Of each name: those in a row that have ended too soon.
     failures: HashMap<String, Failures>,
     closed: bool,
-}
-
-/// Of one name: so many workers in a row have ended before they were ready.
-#[derive(Default)]
-struct Failures {
-    /// Those count.
-    own: u32,
-    /// While they lived the server was away. They make pauses longer, and no more.
-    excused: u32,
 }
 
 /// What a worker says last that leaves in order.
 const FAREWELL: u8 = b'.';
 
+/// A worker that has ended, and of which nobody wanted that.
+pub(crate) struct Again {
+    pub(crate) name: String,
+    pub(crate) begun: Instant,
+    /// Its exit status or signal.
+    pub(crate) how: String,
+}
+
 /// How a worker has ended, of which nobody wanted that.
 pub(crate) enum Ended {
-    /// It was ready before.
-    Worked,
-    /// It was not, and could have been.
-    Unready,
-    /// It was not, and the server was away meanwhile.
-    Alone,
+    /// By itself.
+    Lived(Life),
     /// It could not be started.
     Unstarted(io::Error),
 }
@@ -206,11 +202,14 @@ impl Launcher {
         drop(inner);
         let its = self.clone();
         thread::Builder::new().name("cluster: watcher".into()).spawn(move || {
-            watch(&pidfd, child);
+            let how = match watch(&pidfd, child) {
+                Ok(status) => status.to_string(),
+                Err(error) => error.to_string(),
+            };
             let left = has_left(last_words);
             let ended = its.lock().processes.remove(&launch);
             let again = ended.filter(|process| process.replaced || !process.wanted && !left);
-            let again = again.map(|process| (process.name, process.begun));
+            let again = again.map(|process| Again { name: process.name, begun: process.begun, how });
             let _ = its.wishes.send(Wish::Died { launch, again });
         })?;
         Ok(())
@@ -254,31 +253,34 @@ impl Launcher {
         }
     }
 
-    /// The worker of this name has ended, and nobody wanted that: starts it again, after a pause if it never was ready. After too many such ends in a row it is left.
+    /// The worker of this name has ended, and nobody wanted that: starts it again, after a [pause](Failures). After too many such ends in a row it is left.
     pub(crate) fn start_again(self: &Arc<Self>, name: String, ended: Ended) {
         let mut inner = self.lock();
         let its = inner.failures.entry(name.clone()).or_default();
-        match &ended {
-            Ended::Worked => *its = Failures::default(),
-            Ended::Unready | Ended::Unstarted(_) => its.own += 1,
-            Ended::Alone => its.excused += 1,
-        }
-        // While a server is away it is asked for every second or two.
-        let (failures, pauses) = (its.own, its.own.max(its.excused.min(6)));
+        let pause = match &ended {
+            Ended::Lived(life) => its.ended(life),
+            Ended::Unstarted(_) => its.unready(),
+        };
+        let failed = its.failed();
         drop(inner);
-        if failures > self.restarts {
+        if failed > self.restarts {
             let why = match ended {
                 Ended::Unstarted(error) => format!("it cannot be started: {error}"),
-                _ => format!("it has ended {failures} times in a row before it was ready"),
+                Ended::Lived(Life { ready: None, how, .. }) => {
+                    format!("it has ended {failed} times in a row before it was ready ({how})")
+                }
+                Ended::Lived(Life { how, .. }) => {
+                    format!("it has ended {failed} times in a row before it had finished a task ({how})")
+                }
             };
             return self.warnings.warn(format_args!("the worker `{name}` is not started again: {why}"));
         }
         let its = self.clone();
         // Without a thread it is not started again; others continue.
         let _ = thread::Builder::new().name("cluster: restart".into()).spawn(move || {
-            if pauses > 0 {
+            if !pause.is_zero() {
                 let (_open, never) = mpsc::channel::<()>();
-                let _ = never.recv_timeout(PAUSE * (1 << (pauses - 1).min(10)));
+                let _ = never.recv_timeout(pause);
             }
             let inner = its.lock();
             // The user has started one of this name meanwhile.
@@ -331,12 +333,12 @@ impl Launcher {
 }
 
 /// Waits until the worker is dead, kills its group, and reaps it.
-fn watch(pidfd: &OwnedFd, mut child: Child) {
+fn watch(pidfd: &OwnedFd, mut child: Child) -> io::Result<ExitStatus> {
     let mut dead = [PollFd::new(pidfd, PollFlags::IN)];
     while poll(&mut dead, None) == Err(rustix::io::Errno::INTR) {}
     // The number is its own until it is reaped.
     let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-    let _ = child.wait();
+    child.wait()
 }
 
 /// Whether a worker that is dead has left in order.

@@ -75,8 +75,9 @@ pub(crate) struct Ledger {
     last_member: u64,
     /// Starts of programs that have ended.
     dead: HashSet<u64>,
-    /// Starts of programs that have not ended, and have been ready.
+    /// Starts of programs that have not ended, and have been ready; and those whose members have finished tasks, and are gone.
     were_ready: HashSet<u64>,
+    have_finished: HashSet<u64>,
     resources: BTreeMap<ResourceId, Resource>,
     /// Tasks of generations before this one are dropped.
     floor: u64,
@@ -125,6 +126,8 @@ struct Member {
     /// Its subject is listened to: it has said something.
     heard: bool,
     last_order: u64,
+    /// It has finished a task.
+    finished: bool,
     /// It is to be gone, when the record of that number is read. `None`: the number is not known yet.
     leaving: Option<Option<u64>>,
     /// It was silent for a lease. Its process may stand still.
@@ -153,6 +156,7 @@ impl Ledger {
             last_member: 0,
             dead: HashSet::new(),
             were_ready: HashSet::new(),
+            have_finished: HashSet::new(),
             resources: BTreeMap::new(),
             floor: 0,
             draining: false,
@@ -310,6 +314,7 @@ impl Ledger {
             forgets: 0,
             after: 0,
             missing: None,
+            finished: false,
             leaving: None,
             silent: false,
             orders: VecDeque::new(),
@@ -452,7 +457,10 @@ impl Ledger {
     fn task_end(&mut self, member: u64, end: TaskEnd) {
         let attempts = self.tasks.get(&end.task).map(|entry| entry.attempts);
         if self.is_leased(end.task, member) && attempts == Some(end.attempt) {
-            let worker = self.members.get(&member).map(|member| member.id.clone());
+            let worker = self.members.get_mut(&member).map(|member| {
+                member.finished = true;
+                member.id.clone()
+            });
             self.end(end.task, worker, end.attempt, end.answer, end.ran);
         } else {
             self.dropped += 1;

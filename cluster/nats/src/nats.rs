@@ -205,8 +205,9 @@ impl Nats {
         self
     }
 
-    /// A worker that this process has started and that ends by itself is started again. After so many ends in a row
-    /// before it was ready it is not. Default: 5. With 0 no worker is started again after such an end.
+    /// A worker that this process has started and that ends by itself is started again, after a pause that doubles if it ends soon: from 50 ms, up to 6.4 s. After more than so many ends in a row
+    /// before it had finished a task it is not. An end with tasks in hand is theirs, and does not count: [`max_attempts`](forebear_cluster::ClusterCoordinatorBuilder::max_attempts) limits those. Nor does an end while
+    /// the server is away. Default: 5. With 0 no worker is started again after such an end.
     #[must_use]
     pub fn restarts(mut self, restarts: u32) -> Nats {
         self.restarts = restarts;

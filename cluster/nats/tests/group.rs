@@ -156,6 +156,7 @@ fn a_group_that_stays_too_small_says_how_many_have_come_and_what_to_check() {
         round.is_some()
     });
     let fourth = join("fourth");
+    until(|| format!("{fourth:?}").contains("members: 4"));
     let waits = fourth.clone();
     let waits = thread::spawn(move || waits.form());
     sleep(Duration::from_millis(500)).unwrap();

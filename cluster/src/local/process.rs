@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 use super::files::Files;
 use super::frames::{Inlet, Said, ToWorker, Welcome};
 use super::outlet::Outlet;
-use super::restart::{left, restart};
+use super::restart::{Life, left, restart};
 use super::{LocalCluster, MARK, ROOM, lock};
 use crate::by_task::ByTask;
 use crate::dispatch::{Dispatcher, Port};
@@ -36,8 +36,10 @@ pub(super) struct Process {
     grace: Duration,
     /// When it was told to leave.
     stopped: OnceLock<Instant>,
-    /// It has made its resources.
-    ready: AtomicBool,
+    /// When it had made its resources.
+    ready: OnceLock<Instant>,
+    /// It has finished a task.
+    finished: AtomicBool,
     /// Somebody wanted its end.
     pub(super) wanted: AtomicBool,
     /// Why it cannot work for this coordinator.
@@ -79,11 +81,12 @@ pub(super) fn launch(
         if wanted {
             left(&again, &of);
         } else {
-            if process.ready.load(Ordering::Relaxed) {
-                process.warnings.warn(Ended { worker: of.name(), status });
+            let life = process.life(status);
+            if life.ready.is_some() {
+                process.warnings.warn(Ended { worker: of.name(), how: &life.how });
             }
             let refused = lock(&process.refused).take();
-            restart(&again, &of, process.ready.load(Ordering::Relaxed), refused);
+            restart(&again, &of, &life, refused);
         }
         drop(names);
     })?;
@@ -112,7 +115,8 @@ pub(super) fn launch(
         running: Mutex::default(),
         grace: settings.cancel_grace,
         stopped: OnceLock::new(),
-        ready: AtomicBool::new(false),
+        ready: OnceLock::new(),
+        finished: AtomicBool::new(false),
         wanted: AtomicBool::new(false),
         refused: Mutex::new(None),
         warnings: settings.warnings.clone(),
@@ -157,16 +161,13 @@ fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
 /// Says that a worker that had begun to work has ended by itself.
 struct Ended<'a> {
     worker: &'a str,
-    status: io::Result<ExitStatus>,
+    how: &'a str,
 }
 
 impl fmt::Display for Ended<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the worker `{}` has ended", self.worker)?;
-        if let Ok(status) = &self.status {
-            write!(f, " ({status})")?;
-        }
-        f.write_str(". It is started again, and its tasks run again.")
+        let Ended { worker, how } = self;
+        write!(f, "the worker `{worker}` has ended ({how}). It is started again, and its tasks run again.")
     }
 }
 
@@ -180,6 +181,16 @@ fn watch(pidfd: &OwnedFd, mut child: Child) -> io::Result<ExitStatus> {
 }
 
 impl Process {
+    /// How it was, now that it has ended and all is read that it has said.
+    fn life(&self, status: io::Result<ExitStatus>) -> Life {
+        Life {
+            ready: self.ready.get().map(Instant::elapsed),
+            finished: self.finished.load(Ordering::Relaxed),
+            busy: !lock(&self.running).is_empty(),
+            how: status.map_or_else(|error| error.to_string(), |status| status.to_string()),
+        }
+    }
+
     pub(super) fn kill(&self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
@@ -191,7 +202,7 @@ impl Process {
                 Ok(Some(Said::Report(report))) => {
                     match &report {
                         Report::Answer { task, .. } => self.answered(*task),
-                        Report::Ready => self.ready.store(true, Ordering::Relaxed),
+                        Report::Ready => _ = self.ready.set(Instant::now()),
                         Report::Draining => self.wanted.store(true, Ordering::Relaxed),
                         Report::Progress { .. } | Report::Dump { .. } => {}
                     }
@@ -239,6 +250,7 @@ impl Process {
     }
 
     fn answered(&self, task: TaskId) {
+        self.finished.store(true, Ordering::Relaxed);
         lock(&self.running).remove(&task);
     }
 
@@ -316,7 +328,7 @@ mod tests {
     fn only_a_task_that_is_late_is_a_reason_to_kill() {
         let (task, grace) = (TaskId(1), Duration::ZERO);
         let pidfd = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap();
-        let (ready, wanted) = (AtomicBool::new(true), AtomicBool::new(false));
+        let [finished, wanted] = [const { AtomicBool::new(false) }; 2];
         let process = Process {
             pid: 1,
             pidfd,
@@ -324,7 +336,8 @@ mod tests {
             running: Mutex::default(),
             grace,
             stopped: OnceLock::new(),
-            ready,
+            ready: OnceLock::new(),
+            finished,
             wanted,
             refused: Mutex::default(),
             warnings: WarningHook::default(),

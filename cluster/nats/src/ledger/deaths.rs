@@ -7,15 +7,39 @@ use forebear_cluster::engine::{Answer, Event, TaskId, WorkerId, WorkerState, Wor
 
 use super::{Act, Ledger, LedgerEntry, Member};
 
+/// What a process has done that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Past {
+    /// It was ready.
+    pub(crate) ready: bool,
+    /// It has finished a task.
+    pub(crate) finished: bool,
+    /// It had tasks in hand.
+    pub(crate) busy: bool,
+}
+
 impl Ledger {
-    /// The process of this start has ended. Whether it was ever ready.
-    pub(crate) fn died(&mut self, launch: u64) -> bool {
+    /// The process of this start has ended.
+    pub(crate) fn died(&mut self, launch: u64) -> Past {
         self.dead.insert(launch);
+        let mut past = Past {
+            ready: self.were_ready.remove(&launch),
+            finished: self.have_finished.remove(&launch),
+            busy: false,
+        };
         let its = self.members.iter().find(|(_, member)| member.launch == Some(launch));
-        if let Some(member) = its.map(|(member, _)| *member) {
+        if let Some((member, finished)) = its.map(|(number, member)| (*number, member.finished)) {
+            past.finished |= finished;
+            past.busy = !self.leases_of(member).is_empty();
             self.leave(member);
         }
-        self.were_ready.remove(&launch)
+        past
+    }
+
+    /// The tasks that are leased to a member.
+    fn leases_of(&self, number: u64) -> Vec<TaskId> {
+        let has = |entry: &LedgerEntry| entry.lease.as_ref().is_some_and(|lease| lease.member == number);
+        self.tasks.iter().filter(|(_, entry)| has(entry)).map(|(task, _)| *task).collect()
     }
 
     /// A member is to be gone, when all is read that it may have recorded.
@@ -67,10 +91,8 @@ impl Ledger {
 
     pub(super) fn gone(&mut self, number: u64) {
         let Some(member) = self.members.remove(&number) else { return };
-        let has = |entry: &LedgerEntry| entry.lease.as_ref().is_some_and(|lease| lease.member == number);
-        let its: Vec<TaskId> =
-            self.tasks.iter().filter(|(_, entry)| has(entry)).map(|(task, _)| *task).collect();
-        its.into_iter().for_each(|task| self.put_back(task, &member.id));
+        self.have_finished.extend(member.launch.filter(|launch| member.finished && !self.dead.contains(launch)));
+        self.leases_of(number).into_iter().for_each(|task| self.put_back(task, &member.id));
         let status = WorkerStatus::new(member.id, WorkerState::Gone, member.slots);
         self.acts.push(Act::Tell(Event::Worker(status)));
         self.acts.extend(member.launch.map(|launch| match member.silent {
