@@ -93,6 +93,9 @@ pub(crate) struct Ledger {
     last_tick: Option<Instant>,
     /// Messages that were dropped.
     dropped: u64,
+    /// So many leases were compared with what members hold.
+    #[cfg(test)]
+    compared: usize,
     acts: Vec<Act>,
 }
 
@@ -142,6 +145,8 @@ struct Member {
     orders: VecDeque<Down>,
     /// Claims that wait for a record to be read, and for which.
     waiting: Vec<(u64, Claim)>,
+    /// The tasks that are leased to it: so a beat costs what the member has, however many tasks there are.
+    leases: BTreeSet<TaskId>,
 }
 
 impl Ledger {
@@ -166,6 +171,8 @@ impl Ledger {
             quiet: None,
             last_tick: None,
             dropped: 0,
+            #[cfg(test)]
+            compared: 0,
             acts: Vec::new(),
         }
     }
@@ -319,6 +326,7 @@ impl Ledger {
             silent: false,
             orders: VecDeque::new(),
             waiting: Vec::new(),
+            leases: BTreeSet::new(),
         };
         let terms = self.terms(member, &state);
         self.members.insert(member, state);
@@ -390,12 +398,15 @@ impl Ledger {
 
     /// A member has told all that it holds, and all its records are read. What is leased to it beside that has ended, and the store has lost its record: it goes back.
     fn compare(&mut self, number: u64, applied: u64, holds: &[TaskId]) {
-        let Some(id) = self.members.get(&number).map(|member| member.id.clone()) else { return };
-        let is_lost = |(task, entry): (&TaskId, &LedgerEntry)| {
-            let lease = entry.lease.as_ref().filter(|lease| lease.member == number)?;
-            (lease.order <= applied && !holds.contains(task)).then_some(*task)
+        let Some(member) = self.members.get(&number) else { return };
+        #[cfg(test)]
+        (self.compared += member.leases.len());
+        let (id, holds) = (member.id.clone(), holds.iter().collect::<HashSet<_>>());
+        let is_lost = |task: &&TaskId| {
+            let lease = self.tasks.get(*task).and_then(|entry| entry.lease.as_ref());
+            lease.is_some_and(|lease| lease.order <= applied) && !holds.contains(*task)
         };
-        let lost: Vec<TaskId> = self.tasks.iter().filter_map(is_lost).collect();
+        let lost: Vec<TaskId> = member.leases.iter().filter(is_lost).copied().collect();
         lost.into_iter().for_each(|task| self.put_back(task, &id));
     }
 
@@ -414,7 +425,7 @@ impl Ledger {
 
     fn claim(&mut self, member: u64, claim: Claim, now: Instant) {
         let Claim { task, copy, sequence } = claim;
-        let Some(its) = self.members.get(&member) else { return };
+        let Some(its) = self.members.get_mut(&member) else { return };
         let is_ready = its.state == WorkerState::Ready && its.leaving.is_none();
         let (id, order) = (its.id.clone(), its.last_order + 1);
         let floor = self.floor;
@@ -432,6 +443,7 @@ impl Ledger {
         }
         entry.attempts += 1;
         entry.lease = Some(Lease { member, cancelled: false, sequence, order });
+        its.leases.insert(task);
         let attempt = entry.attempts;
         let time_left = entry.due.map(|due| due.saturating_duration_since(now));
         self.acts.push(Act::Tell(Event::Started { task, worker: id, attempt }));
@@ -503,8 +515,18 @@ impl Ledger {
     }
 
     fn end(&mut self, task: TaskId, worker: Option<WorkerId>, attempt: u32, answer: Answer, ran: Duration) {
-        if self.tasks.remove(&task).is_some() {
+        if let Some(entry) = self.tasks.remove(&task) {
+            if let Some(lease) = entry.lease {
+                self.unlease(task, lease.member);
+            }
             self.acts.push(Act::Tell(Event::Ended { task, worker, attempt, answer, ran }));
+        }
+    }
+
+    /// The task is leased to that member no more.
+    fn unlease(&mut self, task: TaskId, member: u64) {
+        if let Some(member) = self.members.get_mut(&member) {
+            member.leases.remove(&task);
         }
     }
 

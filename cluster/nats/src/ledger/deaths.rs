@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use forebear_cluster::FailureKind;
 use forebear_cluster::engine::{Answer, Event, TaskId, WorkerId, WorkerState, WorkerStatus};
 
-use super::{Act, Ledger, LedgerEntry, Member};
+use super::{Act, Ledger, Member};
 
 /// What a process has done that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,18 +28,13 @@ impl Ledger {
             busy: false,
         };
         let its = self.members.iter().find(|(_, member)| member.launch == Some(launch));
-        if let Some((member, finished)) = its.map(|(number, member)| (*number, member.finished)) {
-            past.finished |= finished;
-            past.busy = !self.leases_of(member).is_empty();
-            self.leave(member);
+        if let Some((number, member)) = its {
+            past.finished |= member.finished;
+            past.busy = !member.leases.is_empty();
+            let number = *number;
+            self.leave(number);
         }
         past
-    }
-
-    /// The tasks that are leased to a member.
-    fn leases_of(&self, number: u64) -> Vec<TaskId> {
-        let has = |entry: &LedgerEntry| entry.lease.as_ref().is_some_and(|lease| lease.member == number);
-        self.tasks.iter().filter(|(_, entry)| has(entry)).map(|(task, _)| *task).collect()
     }
 
     /// A member is to be gone, when all is read that it may have recorded.
@@ -92,7 +87,7 @@ impl Ledger {
     pub(super) fn gone(&mut self, number: u64) {
         let Some(member) = self.members.remove(&number) else { return };
         self.have_finished.extend(member.launch.filter(|launch| member.finished && !self.dead.contains(launch)));
-        self.leases_of(number).into_iter().for_each(|task| self.put_back(task, &member.id));
+        member.leases.iter().copied().for_each(|task| self.put_back(task, &member.id));
         let status = WorkerStatus::new(member.id, WorkerState::Gone, member.slots);
         self.acts.push(Act::Tell(Event::Worker(status)));
         self.acts.extend(member.launch.map(|launch| match member.silent {
@@ -105,6 +100,9 @@ impl Ledger {
     pub(super) fn put_back(&mut self, task: TaskId, worker: &WorkerId) {
         let Some(entry) = self.tasks.get_mut(&task) else { return };
         let Some(lease) = entry.lease.take() else { return };
+        if let Some(member) = self.members.get_mut(&lease.member) {
+            member.leases.remove(&task);
+        }
         let attempts = entry.attempts;
         if lease.cancelled || self.closed {
             self.end(task, Some(worker.clone()), attempts, Answer::Cancelled, Duration::ZERO);

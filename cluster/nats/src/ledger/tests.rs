@@ -470,6 +470,32 @@ fn a_record_that_is_lost_is_waited_for_until_a_second_look_does_not_find_it() {
     }
 }
 
+/// A beat costs what its member has, and not what waits in the queue.
+#[test]
+fn a_beat_is_compared_with_the_leases_of_its_member_alone() {
+    let mut field = Field::new();
+    let (a, b) = (field.worker("a"), field.worker("bb"));
+    let tasks: Vec<TaskId> = (1..=1_000).map(|number| field.submit(number)).collect();
+    field.claim(a, tasks[0], 0);
+    field.claim(a, tasks[1], 0);
+    field.claim(b, tasks[2], 0);
+    for (member, holds) in [(a, &tasks[..2]), (b, &tasks[2..3])] {
+        let before = field.ledger.compared;
+        (0..10).for_each(|_| field.say(member, |up| up.holds = Some(holds.to_vec())));
+        assert_eq!(field.ledger.compared - before, 10 * holds.len());
+    }
+    field.published.clear();
+    // What a member has not any more is found as before, and what has ended is not.
+    field.record(1, a, tasks[0], 1, done());
+    field.say(a, |up| (up.holds, up.after) = (Some(Vec::new()), 1));
+    assert_eq!(field.published, [(tasks[1], 1)]);
+    let before = field.ledger.compared;
+    field.say(a, |up| up.holds = Some(Vec::new()));
+    assert_eq!(field.ledger.compared, before);
+    field.say(b, |up| up.stage = Stage::Left);
+    assert_eq!(field.published[1], (tasks[2], 1));
+}
+
 #[test]
 fn ids_are_made_as_the_coordinator_makes_them() {
     assert_eq!(envelope(3).task, id::<TaskId>(3));
