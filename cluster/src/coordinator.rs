@@ -419,7 +419,7 @@ impl ClusterCoordinator {
         }
     }
 
-    /// The workers, of each name the newest incarnation, also if it is [gone](crate::engine::WorkerState::Gone). Does not suspend.
+    /// The workers, of each name the newest incarnation, also if it is [gone](crate::engine::WorkerState::Gone); of those that are gone the last [`GONE`](crate::engine::GONE). Does not suspend.
     ///
     /// ```
     /// use forebear_cluster::engine::WorkerState;

@@ -71,6 +71,9 @@ pub use self::warning::WarningHook;
 /// ```
 pub const DUMP: usize = 64 << 10;
 
+/// [`ClusterCoordinator::workers`](crate::ClusterCoordinator::workers) shows the newest workers that are gone, so many at most. An engine that forgets names of workers keeps more.
+pub const GONE: usize = 1 << 10;
+
 /// The number of a task in its job. Larger ones were scheduled later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId(pub(crate) u64);

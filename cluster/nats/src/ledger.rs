@@ -30,6 +30,7 @@
 
 mod deaths;
 mod lost;
+mod names;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::mem;
@@ -40,6 +41,7 @@ use forebear_cluster::engine::{
     difference,
 };
 
+use self::names::Known;
 use crate::wire::{Claim, Down, Hello, Parcel, Record, Stage, TaskEnd, Terms, Times, Up, Welcome, What};
 
 /// What is to be done, in order.
@@ -70,11 +72,10 @@ pub(crate) struct Ledger {
     known: Vec<(String, String)>,
     tasks: BTreeMap<TaskId, LedgerEntry>,
     members: BTreeMap<u64, Member>,
-    /// Of each name: its newest incarnation, and its number.
-    names: BTreeMap<String, (u64, u64)>,
+    names: Known,
     last_member: u64,
-    /// Starts of programs that have ended.
-    dead: HashSet<u64>,
+    /// Starts of programs that have ended, the newest ones.
+    dead: BTreeSet<u64>,
     /// Starts of programs that have not ended, and have been ready; and those whose members have finished tasks, and are gone.
     were_ready: HashSet<u64>,
     have_finished: HashSet<u64>,
@@ -157,9 +158,9 @@ impl Ledger {
             known,
             tasks: BTreeMap::new(),
             members: BTreeMap::new(),
-            names: BTreeMap::new(),
+            names: Known::default(),
             last_member: 0,
-            dead: HashSet::new(),
+            dead: BTreeSet::new(),
             were_ready: HashSet::new(),
             have_finished: HashSet::new(),
             resources: BTreeMap::new(),
@@ -301,10 +302,8 @@ impl Ledger {
             member.silent = false;
             self.gone(number);
         }
-        let index = self.names.len() as u64;
-        let named = self.names.entry(hello.name.clone()).or_insert((0, index));
-        named.0 += 1;
-        let (id, index) = (WorkerId::new(hello.name, named.0), named.1);
+        let (incarnation, index) = self.names.come(&hello.name);
+        let id = WorkerId::new(hello.name, incarnation);
         self.last_member += 1;
         let member = self.last_member;
         let state = Member {

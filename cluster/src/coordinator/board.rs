@@ -50,7 +50,7 @@ mod state;
 mod table;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -112,6 +112,8 @@ pub(crate) struct BoardState {
     queued_bytes: usize,
     latch: Latch,
     workers: BTreeMap<WorkerId, WorkerStatus>,
+    /// Those that are gone, in that order. One that has come back since is passed over.
+    gone: VecDeque<WorkerId>,
     /// The engine cannot carry tasks: since when, and why.
     away: Option<(Instant, String)>,
     /// What nobody holds any more, and the first task that cannot use each.
@@ -226,6 +228,7 @@ impl Board {
             queued_bytes: 0,
             latch: Latch::Clear,
             workers: BTreeMap::new(),
+            gone: VecDeque::new(),
             away: None,
             unheld: Vec::new(),
             closed: false,
@@ -464,6 +467,7 @@ impl Board {
         let settled = state.tasks.take().map(|entry| (entry.task.slot, RemoteState::Closed, None));
         let slots = self.settle(settled, &mut Vec::new());
         state.workers.clear();
+        state.gone.clear();
         state.wake(self.limit);
         drop(state);
         drop(slots);

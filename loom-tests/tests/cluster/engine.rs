@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::error::FailureKind;
 
+pub(crate) const GONE: usize = 1 << 10;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TaskId(pub(crate) u64);
 

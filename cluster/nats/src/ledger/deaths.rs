@@ -18,10 +18,16 @@ pub(crate) struct Past {
     pub(crate) busy: bool,
 }
 
+/// So many starts of programs that have ended are known. A request to join does not come later than that.
+const DEAD: usize = 1 << 10;
+
 impl Ledger {
     /// The process of this start has ended.
     pub(crate) fn died(&mut self, launch: u64) -> Past {
         self.dead.insert(launch);
+        if self.dead.len() > DEAD {
+            self.dead.pop_first();
+        }
         let mut past = Past {
             ready: self.were_ready.remove(&launch),
             finished: self.have_finished.remove(&launch),
@@ -86,7 +92,9 @@ impl Ledger {
 
     pub(super) fn gone(&mut self, number: u64) {
         let Some(member) = self.members.remove(&number) else { return };
-        self.have_finished.extend(member.launch.filter(|launch| member.finished && !self.dead.contains(launch)));
+        self.have_finished
+            .extend(member.launch.filter(|launch| member.finished && !self.dead.contains(launch)));
+        self.names.go(member.id.name(), member.id.incarnation());
         member.leases.iter().copied().for_each(|task| self.put_back(task, &member.id));
         let status = WorkerStatus::new(member.id, WorkerState::Gone, member.slots);
         self.acts.push(Act::Tell(Event::Worker(status)));

@@ -7,7 +7,7 @@ use std::time::Instant;
 use forebear::sync::Event as Wake;
 
 use super::{BoardEntry, BoardState, Ending, Latch, Limit, Listing, Raises, Settled, Then, Unheld, Until};
-use crate::engine::{Answer, Event, TaskId, WorkerId, WorkerState};
+use crate::engine::{Answer, Event, GONE, TaskId, WorkerId, WorkerState};
 use crate::error::{ClusterError, FailureKind, TaskFailure};
 use crate::remote::{RemoteState, Slot};
 
@@ -145,7 +145,11 @@ impl BoardState {
                 let of_name = |id: &WorkerId| id.name() == status.id.name();
                 if !self.workers.keys().any(|id| of_name(id) && *id > status.id) {
                     self.workers.retain(|id, _| !of_name(id));
+                    if status.state == WorkerState::Gone {
+                        self.gone.push_back(status.id.clone());
+                    }
                     self.workers.insert(status.id.clone(), status);
+                    self.forget_gone();
                 }
             }
             Event::Drained { before } => self.drained(before, settled),
@@ -156,6 +160,15 @@ impl BoardState {
             Event::Available => self.away = None,
             // The inquiries take it.
             Event::Dump { .. } => {}
+        }
+    }
+
+    /// Of the workers that are gone the newest stay.
+    fn forget_gone(&mut self) {
+        while self.gone.len() > GONE {
+            let Some(oldest) = self.gone.pop_front() else { return };
+            // One that has come back is another incarnation.
+            self.workers.remove(&oldest);
         }
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::Answer;
+use crate::engine::{Answer, GONE, WorkerState};
 
 fn board(tasks: usize) -> Board {
     Board::new(Limit { tasks, bytes: 100 }, Weak::new())
@@ -111,6 +111,28 @@ fn each_call_says_that_the_engine_is_away_until_it_is_back() {
     assert!(matches!(board.try_now(Until::Settled, |_| ()), Err(ClusterError::Task(_))));
     board.on_event(Event::Available);
     assert_eq!(board.try_now(Until::Over(TaskId(9)), |_| ()).unwrap(), Some(()));
+}
+
+#[test]
+fn of_the_workers_that_are_gone_the_newest_are_kept_and_all_that_are_there() {
+    let board = board(9);
+    let tell = |name: &str, incarnation, state| {
+        let id = WorkerId::new(name, incarnation);
+        board.on_event(Event::Worker(WorkerStatus::new(id, state, 1)));
+    };
+    tell("stays", 1, WorkerState::Ready);
+    tell("returns", 1, WorkerState::Gone);
+    tell("returns", 2, WorkerState::Ready);
+    for n in 0..3 * GONE {
+        let name = format!("worker-{n}");
+        tell(&name, 1, WorkerState::Ready);
+        tell(&name, 1, WorkerState::Gone);
+    }
+    let workers = board.workers();
+    assert_eq!(workers.len(), GONE + 2);
+    let ready: Vec<_> = workers.iter().filter(|worker| worker.state == WorkerState::Ready).collect();
+    assert_eq!(ready.iter().map(|worker| worker.id.name()).collect::<Vec<_>>(), ["returns", "stays"]);
+    assert!(workers.iter().any(|worker| worker.id.name() == format!("worker-{}", 3 * GONE - 1)));
 }
 
 #[test]
