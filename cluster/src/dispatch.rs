@@ -10,6 +10,7 @@
 //!
 //! * *Queued.* In `queue`, or dropped by `cancel_before`.
 //! * *Leased.* In the `running` of its worker. Only the answer of that worker, and its going, end a lease.
+//! * *Suspect.* As many workers have died with it as may, and in the last one it was not alone. It is leased once more, to a worker that has nothing else: see [`Alone`].
 //! * *Orphaned.* A worker was declared gone, and its request has not ended: in the `orphans` of that worker. The task itself is queued again, or has
 //!   ended. An orphan counts for `Drained`, since something runs. Its answer tells nothing else.
 //!
@@ -79,7 +80,16 @@ struct Queued {
     envelope: Envelope,
     /// So many workers have had it.
     attempts: u32,
+    /// So many workers have died with it.
+    deaths: u32,
     due: Option<Instant>,
+}
+
+impl Queued {
+    /// It is not judged before it has run alone.
+    fn is_suspect(&self) -> bool {
+        self.deaths > 0 && self.deaths >= self.envelope.max_attempts
+    }
 }
 
 struct Worker {
@@ -88,6 +98,22 @@ struct Worker {
     state: WorkerState,
     running: ByTask<Leased>,
     orphans: HashSet<(TaskId, u32)>,
+    alone: Alone,
+}
+
+/// Whether a worker of several slots is kept for one task. It is given no other one then.
+enum Alone {
+    No,
+    /// This task waits until the worker has ended what it has.
+    Waits(Box<Queued>),
+    /// It runs.
+    Runs,
+}
+
+impl Alone {
+    fn waits_for(&self, task: TaskId) -> bool {
+        matches!(self, Alone::Waits(queued) if queued.envelope.task == task)
+    }
 }
 
 struct Leased {
@@ -219,7 +245,7 @@ impl Dispatcher {
         let due = envelope.time_left.and_then(|left| Instant::now().checked_add(left));
         self.change(|state| {
             if envelope.generation >= state.floor && !state.closed {
-                state.queue.push_back(Queued { envelope, attempts: 0, due });
+                state.queue.push_back(Queued { envelope, attempts: 0, deaths: 0, due });
             }
         });
     }
@@ -229,6 +255,9 @@ impl Dispatcher {
             if let Some(at) = state.place_of(task) {
                 let attempts = state.queue.remove(at).map_or(0, |queued| queued.attempts);
                 return state.end(task, None, attempts, Answer::Cancelled, Duration::ZERO);
+            }
+            if let Some(queued) = state.give_up_waiting(|alone| alone.waits_for(task)).pop() {
+                return state.end(task, None, queued.attempts, Answer::Cancelled, Duration::ZERO);
             }
             for worker in state.workers.values_mut() {
                 if let Some(leased) = worker.running.get_mut(&task) {
@@ -245,6 +274,9 @@ impl Dispatcher {
             state.draining = true;
             let floor = state.floor;
             state.queue.retain(|queued| queued.envelope.generation >= floor);
+            let is_old =
+                |alone: &Alone| matches!(alone, Alone::Waits(queued) if queued.envelope.generation < floor);
+            state.give_up_waiting(is_old);
             for worker in state.workers.values_mut() {
                 for (task, leased) in &mut worker.running {
                     if leased.queued.envelope.generation < floor {
@@ -294,7 +326,8 @@ impl Dispatcher {
                 return state.outbox.push_back(Message::Stop(port));
             }
             let (running, orphans) = (ByTask::default(), HashSet::new());
-            let worker = Worker { port: port.clone(), slots, state: WorkerState::Starting, running, orphans };
+            let (state_of, alone) = (WorkerState::Starting, Alone::No);
+            let worker = Worker { port: port.clone(), slots, state: state_of, running, orphans, alone };
             state.workers.insert(id.clone(), worker);
             // Before its orders: events name only workers that the coordinator knows.
             state.tell_worker(&id);
@@ -324,7 +357,12 @@ impl Dispatcher {
                 worker.orphans.extend(orphans);
             }
             leases.sort_by_key(|leased| leased.queued.envelope.task);
-            leases.into_iter().for_each(|leased| state.put_back(id, leased));
+            if let Alone::Waits(queued) = mem::replace(&mut worker.alone, Alone::No) {
+                // It has not begun.
+                state.queue.push_front(*queued);
+            }
+            let alone = leases.len() == 1;
+            leases.into_iter().for_each(|leased| state.put_back(id, leased, alone));
             state.tell_worker(id);
             state.forget_if_over(id);
         });
@@ -363,6 +401,7 @@ impl Dispatcher {
         self.change(|state| {
             state.closed = true;
             state.queue.clear();
+            state.workers.values_mut().for_each(|worker| worker.alone = Alone::No);
             state.resources.clear();
             for worker in state.workers.values().filter(|worker| worker.state != WorkerState::Gone) {
                 state.outbox.push_back(Message::Stop(worker.port.clone()));
@@ -379,6 +418,37 @@ impl DispatchState {
             let runs = self.workers.values().any(|worker| worker.running.contains_key(&task));
             if runs { None } else { self.queue.iter().rposition(|queued| queued.envelope.task == task) }
         })
+    }
+
+    /// Takes away those suspects that wait for a worker to be empty, and frees their workers.
+    fn give_up_waiting(&mut self, is_it: impl Fn(&Alone) -> bool) -> Vec<Queued> {
+        let mut given_up = Vec::new();
+        let its: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| is_it(&worker.alone))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in its {
+            let worker = self.workers.get_mut(&id);
+            if let Some(Alone::Waits(queued)) =
+                worker.map(|worker| mem::replace(&mut worker.alone, Alone::No))
+            {
+                given_up.push(*queued);
+            }
+            self.free_all(&id);
+        }
+        given_up
+    }
+
+    /// All slots of a worker are free that run nothing. They are the first ones.
+    fn free_all(&mut self, id: &WorkerId) {
+        self.free.retain(|free| free != id);
+        if let Some(worker) = self.workers.get(id).filter(|worker| worker.state == WorkerState::Ready) {
+            for _ in worker.running.len()..worker.slots {
+                self.free.push_front(id.clone());
+            }
+        }
     }
 
     fn reported(&mut self, id: &WorkerId, report: Report) {
@@ -443,11 +513,18 @@ impl DispatchState {
         let mut orders = mem::take(&mut self.orders);
         while !self.queue.is_empty() {
             let Some(id) = self.free.pop_front() else { break };
-            let Some(worker) = self.workers.get_mut(&id).filter(|worker| worker.state == WorkerState::Ready)
-            else {
-                continue;
+            let is_open = |worker: &&mut Worker| {
+                worker.state == WorkerState::Ready && matches!(worker.alone, Alone::No)
             };
+            let Some(worker) = self.workers.get_mut(&id).filter(is_open) else { continue };
             let Some(mut queued) = self.queue.pop_front() else { break };
+            if queued.is_suspect() && worker.slots > 1 {
+                if !worker.running.is_empty() {
+                    worker.alone = Alone::Waits(Box::new(queued));
+                    continue;
+                }
+                worker.alone = Alone::Runs;
+            }
             queued.attempts += 1;
             queued.envelope.time_left = queued.due.map(|due| due.saturating_duration_since(Instant::now()));
             let (task, attempt) = (queued.envelope.task, queued.attempts);
@@ -476,7 +553,15 @@ impl DispatchState {
         leased.remove();
         let state = worker.state;
         if state == WorkerState::Ready {
-            self.free.push_back(id.clone());
+            match mem::replace(&mut worker.alone, Alone::No) {
+                Alone::No => self.free.push_back(id.clone()),
+                Alone::Waits(queued) if !worker.running.is_empty() => worker.alone = Alone::Waits(queued),
+                Alone::Waits(queued) => {
+                    self.queue.push_front(*queued);
+                    self.free_all(id);
+                }
+                Alone::Runs => self.free_all(id),
+            }
         }
         self.end(task, Some(id.clone()), attempt, answer, ran);
         if state == WorkerState::Draining {
@@ -484,18 +569,19 @@ impl DispatchState {
         }
     }
 
-    /// The worker of this lease is gone.
-    fn put_back(&mut self, id: &WorkerId, leased: Leased) {
-        let Leased { queued, cancelled } = leased;
+    /// The worker of this lease is gone. `alone`: it had no other one.
+    fn put_back(&mut self, id: &WorkerId, leased: Leased, alone: bool) {
+        let Leased { mut queued, cancelled } = leased;
         let (task, attempts) = (queued.envelope.task, queued.attempts);
+        queued.deaths += 1;
         if cancelled {
             self.end(task, Some(id.clone()), attempts, Answer::Cancelled, Duration::ZERO);
         } else if queued.due.is_some_and(|due| due <= Instant::now()) {
             // Another worker would only say so.
             let answer = Answer::Failed(FailureKind::TimedOut);
             self.end(task, Some(id.clone()), attempts, answer, Duration::ZERO);
-        } else if attempts >= queued.envelope.max_attempts {
-            let answer = Answer::Failed(FailureKind::Poisoned { attempts });
+        } else if alone && queued.is_suspect() {
+            let answer = Answer::Failed(FailureKind::Poisoned { attempts: queued.deaths });
             self.end(task, None, attempts, answer, Duration::ZERO);
         } else {
             self.outbox.push_back(Message::Event(Event::Returned { task }));
@@ -507,6 +593,9 @@ impl DispatchState {
         let Some(worker) = self.workers.get_mut(id) else { return };
         if worker.state != WorkerState::Gone {
             worker.state = WorkerState::Draining;
+            if let Alone::Waits(queued) = mem::replace(&mut worker.alone, Alone::No) {
+                self.queue.push_front(*queued);
+            }
             self.tell_worker(id);
             self.leave_if_drained(id);
         }

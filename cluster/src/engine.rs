@@ -34,7 +34,7 @@
 //! | queue | a queue in the coordinator's process | the same | a stream with work-queue retention; workers take one message for each free slot, and start it when the coordinator grants it |
 //! | at least once | a worker that the control fails gives its tasks back | its pidfd says that the worker is dead, and its tasks go back | the worker is silent for a lease, or the process that started it saw its pidfd; the task is published again |
 //! | long tasks | no leases | no leases | beats, from a thread of its own |
-//! | poison limit | attempts are counted in the queue | the same | attempts are counted by the coordinator |
+//! | poison limit | deaths are counted in the queue; a suspect runs alone | the same | deaths are counted by the coordinator; ends by an outage are not |
 //! | cancel | the task's request is cancelled | an order; then SIGKILL to its group after the grace | purge of the generation's subject, and orders to the workers; a worker process ends itself after the grace |
 //! | drained | all requests have ended | all have answered, or are dead | all have recorded an answer, or are gone |
 //! | resources | orders, before the first task | the same | numbered orders, before the one that starts a task |
@@ -147,7 +147,7 @@ pub struct Envelope {
     pub args: Arc<[u8]>,
     /// The newest resource that the coordinator had made when it was scheduled: the worker makes all up to it first.
     pub needs: Option<ResourceId>,
-    /// So many workers may die with it. The engine then answers [`FailureKind::Poisoned`].
+    /// So many workers may die with it. The engine then answers [`FailureKind::Poisoned`], if the task had the last one for itself. Else it runs it once more, alone.
     pub max_attempts: u32,
     /// The time that is left to it, from when it is submitted.
     pub time_left: Option<Duration>,

@@ -454,6 +454,25 @@ fn a_worker_that_ends_again_and_again_with_nothing_to_do_is_given_up_and_calls_s
     assert!(!begun.exists(), "it is started no more");
 }
 
+/// Three tasks beside the one that kills their worker, which may take two with it.
+#[test]
+fn tasks_beside_the_one_that_kills_their_worker_are_not_judged_before_they_have_run_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = start(engine(1).slots(4).on_warning(|_| {})).max_attempts(2).start().unwrap();
+    let (gate, begun) = (dir.path().join("gate"), |n: u32| dir.path().join(format!("begun {n}")));
+    let good: Vec<_> = (0..3).map(|n| cluster.schedule(&GATE, (begun(n), gate.clone())).unwrap()).collect();
+    (0..3).for_each(|n| _ = pid_in(&begun(n)));
+    let bad = cluster.schedule_with(&TaskOptions::new().raise(false), &EXIT, 3).unwrap();
+    until(|| cluster.metrics().returned >= 8 || cluster.metrics().failed > 0);
+    fs::write(&gate, "").unwrap();
+    let Err(FetchError::Task(failure)) = bad.fetch() else { panic!("it has ended its process") };
+    assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 3 });
+    for value in good {
+        assert_eq!(value.fetch().unwrap().1, 3);
+    }
+    cluster.join().unwrap();
+}
+
 /// Its worker dies more often than it may with nothing to do.
 #[test]
 fn a_task_that_ends_its_process_is_judged_by_its_own_limit_and_no_worker_is_given_up_for_it() {

@@ -336,7 +336,7 @@ impl Engine {
             Wish::Free(resource) => self.ledger.free(resource),
             Wish::Dump(inquiry, workers) => self.ledger.dump(inquiry, &workers),
             Wish::Died { launch, again } => {
-                let past = self.ledger.died(launch);
+                let past = self.ledger.died(launch, now);
                 if let Some(Again { name, begun, how }) = again {
                     let alone = self.away.is_some() || self.broke.is_some_and(|at| at > begun);
                     let ready = past.ready.then(|| now.saturating_duration_since(begun));

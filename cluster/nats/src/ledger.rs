@@ -28,6 +28,7 @@
 //!
 //! One task of the engine owns the ledger. Nothing here waits or reads a clock.
 
+mod alone;
 mod deaths;
 mod lost;
 mod names;
@@ -41,6 +42,8 @@ use forebear_cluster::engine::{
     difference,
 };
 
+use self::alone::{Admitted, Alone};
+use self::deaths::Blame;
 use self::names::Known;
 use crate::wire::{Claim, Down, Hello, Parcel, Record, Stage, TaskEnd, Terms, Times, Up, Welcome, What};
 
@@ -92,6 +95,8 @@ pub(crate) struct Ledger {
     /// The newest record at the last look, if all were read then.
     quiet: Option<u64>,
     last_tick: Option<Instant>,
+    /// So often nobody could be heard. A member that has said nothing since is not blamed.
+    outages: u64,
     /// Messages that were dropped.
     dropped: u64,
     /// So many leases were compared with what members hold.
@@ -104,6 +109,8 @@ struct LedgerEntry {
     envelope: Envelope,
     copy: u32,
     attempts: u32,
+    /// So many workers have died with it.
+    deaths: u32,
     due: Option<Instant>,
     lease: Option<Lease>,
     /// The server has confirmed that it has this copy.
@@ -121,12 +128,19 @@ struct Lease {
 struct Member {
     id: WorkerId,
     nonce: u64,
+    process: u64,
     launch: Option<u64>,
     index: u64,
     slots: usize,
     state: WorkerState,
     beat: u64,
     seen: Instant,
+    /// When it has said something last, and how many outages there had been then.
+    said: (Instant, u64),
+    /// Its end is not the fault of a task.
+    excused: bool,
+    /// Whether it is kept for one task.
+    alone: Alone,
     /// Its subject is listened to: it has said something.
     heard: bool,
     last_order: u64,
@@ -171,6 +185,7 @@ impl Ledger {
             early: BTreeSet::new(),
             quiet: None,
             last_tick: None,
+            outages: 0,
             dropped: 0,
             #[cfg(test)]
             compared: 0,
@@ -197,8 +212,9 @@ impl Ledger {
         }
         let due = envelope.time_left.and_then(|left| now.checked_add(left));
         let task = envelope.task;
-        self.tasks
-            .insert(task, LedgerEntry { envelope, copy: 0, attempts: 0, due, lease: None, published: false });
+        let entry =
+            LedgerEntry { envelope, copy: 0, attempts: 0, deaths: 0, due, lease: None, published: false };
+        self.tasks.insert(task, entry);
         self.publish(task, None);
     }
 
@@ -294,12 +310,13 @@ impl Ledger {
         if let Some((member, known)) = again {
             return self.terms(*member, known);
         }
-        // The member that has the name is not there any more. If that is the same process, it stays.
-        let there = self.members.iter_mut().find(|(_, m)| m.id.name() == hello.name);
-        if let Some((number, member)) = there {
+        // The member that has the name is not there any more. If that is the same process, it stays, and has cancelled what it had: that is no death.
+        let is_it = |m: &Member| m.id.name() == hello.name || m.process == hello.process;
+        while let Some((number, member)) = self.members.iter_mut().find(|(_, m)| is_it(m)) {
             let number = *number;
             member.launch = member.launch.filter(|launch| hello.launch != Some(*launch));
             member.silent = false;
+            member.excused |= member.process == hello.process;
             self.gone(number);
         }
         let (incarnation, index) = self.names.come(&hello.name);
@@ -309,12 +326,16 @@ impl Ledger {
         let state = Member {
             id: id.clone(),
             nonce: hello.nonce,
+            process: hello.process,
             launch: hello.launch,
             index,
             slots: hello.slots as usize,
             state: WorkerState::Starting,
             beat: 0,
             seen: now,
+            said: (now, self.outages),
+            excused: false,
+            alone: Alone::No,
             heard: false,
             last_order: 0,
             forgets: 0,
@@ -360,6 +381,7 @@ impl Ledger {
         }
         member.beat = up.beat;
         member.seen = now;
+        member.said = (now, self.outages);
         let again = up.again || !mem::replace(&mut member.heard, true);
         while member.orders.front().is_some_and(|order| order.number <= up.applied) {
             member.orders.pop_front();
@@ -406,7 +428,7 @@ impl Ledger {
             lease.is_some_and(|lease| lease.order <= applied) && !holds.contains(*task)
         };
         let lost: Vec<TaskId> = member.leases.iter().filter(is_lost).copied().collect();
-        lost.into_iter().for_each(|task| self.put_back(task, &id));
+        lost.into_iter().for_each(|task| self.put_back(task, &id, Blame::Nobody));
     }
 
     fn stage(&mut self, number: u64, stage: Stage) {
@@ -425,6 +447,7 @@ impl Ledger {
     fn claim(&mut self, member: u64, claim: Claim, now: Instant) {
         let Claim { task, copy, sequence } = claim;
         let Some(its) = self.members.get_mut(&member) else { return };
+        its.alone.forget(claim);
         let is_ready = its.state == WorkerState::Ready && its.leaving.is_none();
         let (id, order) = (its.id.clone(), its.last_order + 1);
         let floor = self.floor;
@@ -439,6 +462,15 @@ impl Ledger {
             Some(_) => return self.order(member, What::Later { task, copy }),
             None if !is_ready => return self.order(member, What::Later { task, copy }),
             None => {}
+        }
+        match its.alone.admit(claim, entry.is_suspect() && its.slots > 1, its.leases.is_empty()) {
+            Admitted::Now => {}
+            Admitted::Waits => return,
+            Admitted::Later if self.is_ready_beside(member) => {
+                return self.order(member, What::Later { task, copy });
+            }
+            // It says so again in its next beat.
+            Admitted::Later => return,
         }
         entry.attempts += 1;
         entry.lease = Some(Lease { member, cancelled: false, sequence, order });
@@ -491,6 +523,7 @@ impl Ledger {
             })
             .collect();
         due.into_iter().for_each(|(member, claim)| self.claim(member, claim, now));
+        self.settle_suspects(now);
     }
 
     /// The server has confirmed that this copy is in the queue.
@@ -526,6 +559,7 @@ impl Ledger {
     fn unlease(&mut self, task: TaskId, member: u64) {
         if let Some(member) = self.members.get_mut(&member) {
             member.leases.remove(&task);
+            member.alone.ended(task);
         }
     }
 

@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The form of all messages, with their version.
-const FORM: Format = Format::new(b'F', 5);
+const FORM: Format = Format::new(b'F', 6);
 
 // What is longer than this does not travel in a message, but as an object of the store.
 pub(crate) use forebear_cluster::engine::INLINE;
@@ -44,6 +44,8 @@ pub(crate) struct Hello {
     pub(crate) launch: Option<u64>,
     /// Different in each request to join, and the same if that is sent again.
     pub(crate) nonce: u64,
+    /// Different in each process, and the same if that joins again.
+    pub(crate) process: u64,
     /// The names and types of its tasks.
     pub(crate) tasks: Vec<(String, String)>,
 }
@@ -286,6 +288,7 @@ mod tests {
             slots: 2,
             launch: Some(1),
             nonce: 5,
+            process: 6,
             tasks: vec![("a".into(), "b".into())],
         };
         assert_eq!(decode::<Hello>(&encode(&hello).unwrap()), Ok(hello));
@@ -324,6 +327,7 @@ mod tests {
                 slots: 2,
                 launch: Some(1),
                 nonce: 1 << 60,
+                process: 1 << 50,
                 tasks: vec![("a".into(), "b".into())],
             })
             .unwrap(),

@@ -89,7 +89,7 @@ impl WorkerOptions {
         }
     }
 
-    /// Its name. It is another one each time if not told otherwise. A worker that joins under the name of another one takes its place.
+    /// Its name. Each process has another one if not told otherwise. A worker that joins under the name of another one takes its place.
     pub fn name(mut self, name: &str) -> WorkerOptions {
         self.name = Some(name.to_owned());
         self
@@ -303,8 +303,10 @@ async fn sessions(
         }
     };
     let client = options.access.connect(Duration::from_secs(5), on_event).await?;
+    let process = random();
     loop {
-        let Some(terms) = join(&client, options, names, tasks, &mut outside).await? else { return Ok(()) };
+        let terms = join(&client, options, process, names, tasks, &mut outside).await?;
+        let Some(terms) = terms else { return Ok(()) };
         let session =
             Session::begin(&client, names, tasks, runtime, options, terms, connections.clone()).await?;
         if session.run(&mut outside).await == End::Left {
@@ -317,16 +319,18 @@ async fn sessions(
 async fn join(
     client: &Client,
     options: &WorkerOptions,
+    process: u64,
     names: &Names,
     tasks: &Tasks,
     outside: &mut watch::Receiver<Outside>,
 ) -> Result<Option<Terms>, String> {
     let nonce = random();
     let hello = Hello {
-        name: options.name.clone().unwrap_or_else(|| format!("worker-{nonce:016x}")),
+        name: options.name.clone().unwrap_or_else(|| format!("worker-{process:016x}")),
         slots: options.slots,
         launch: options.launch,
         nonce,
+        process,
         tasks: tasks.signatures().map(|(name, types)| (name.to_owned(), types.to_owned())).collect(),
     };
     let bytes = encode(&hello)?;

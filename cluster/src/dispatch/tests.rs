@@ -160,3 +160,70 @@ fn ends_are_put_off_for_orders_once_and_not_for_as_long_as_there_are_tasks() {
     let said = said.0.lock().unwrap();
     assert_eq!(*said, ["run 1", "run 2", "ended 1", "ended 2", "run 3", "run 4", "ended 3", "ended 4"]);
 }
+
+/// Two workers of two slots, one after the other, and two tasks, of which the first kills its worker.
+#[test]
+fn a_task_that_was_beside_the_one_that_killed_its_worker_is_not_judged_before_it_has_run_alone() {
+    let said = Arc::new(Said::default());
+    let its = said.clone();
+    let dispatcher = Dispatcher::new(EventSink::new(move |event| match event {
+        Event::Started { task, worker, attempt } => its.say(format!("{} on {worker}: {attempt}", task.0)),
+        Event::Ended { task, answer: Answer::Failed(FailureKind::Poisoned { attempts }), .. } => {
+            its.say(format!("{} poisoned: {attempts}", task.0));
+        }
+        Event::Ended { task, .. } => its.say(format!("{} ended", task.0)),
+        _ => {}
+    }));
+    struct Quiet;
+    impl Port for Quiet {
+        fn order(&self, _: Order) {}
+        fn stop(&self) {}
+    }
+    let worker = |number| WorkerId::new("w", number);
+    let comes = |number| {
+        dispatcher.join(worker(number), 2, Arc::new(Quiet));
+        dispatcher.report(&worker(number), Report::Ready);
+    };
+    let answers = |number, task, attempt| {
+        let (answer, ran) = (Answer::Done(Arc::from([])), Duration::ZERO);
+        dispatcher.report(&worker(number), Report::Answer { task: TaskId(task), attempt, answer, ran });
+    };
+    let heard = || mem::take(&mut *said.0.lock().unwrap());
+    comes(1);
+    [1, 2].into_iter().for_each(|task| dispatcher.submit(envelope(task)));
+    dispatcher.gone(&worker(1), false);
+    assert_eq!(heard(), ["1 on w (1): 1", "2 on w (1): 1"]);
+    comes(2);
+    assert_eq!(heard(), ["1 on w (2): 2"], "it has the worker for itself");
+    dispatcher.gone(&worker(2), false);
+    assert_eq!(heard(), ["1 poisoned: 2"]);
+    comes(3);
+    assert_eq!(heard(), ["2 on w (3): 2"]);
+    [3, 4, 5].into_iter().for_each(|task| dispatcher.submit(envelope(task)));
+    assert!(heard().is_empty());
+    answers(3, 2, 2);
+    assert_eq!(heard(), ["3 on w (3): 1", "4 on w (3): 1", "2 ended"], "both slots are free again");
+    comes(4);
+    [6].into_iter().for_each(|task| dispatcher.submit(envelope(task)));
+    assert_eq!(heard(), ["5 on w (4): 1", "6 on w (4): 1"]);
+    dispatcher.gone(&worker(4), false);
+    answers(3, 3, 1);
+    dispatcher.submit(envelope(7));
+    assert_eq!(heard(), ["3 ended"], "the suspect 5 waits for the other slot, and nothing overtakes it");
+    answers(3, 4, 1);
+    dispatcher.cancel(TaskId(6));
+    answers(3, 5, 2);
+    assert_eq!(heard(), ["5 on w (3): 2", "4 ended", "6 ended", "7 on w (3): 1", "5 ended"]);
+    comes(5);
+    (8..=10).for_each(|task| dispatcher.submit(envelope(task)));
+    assert_eq!(heard(), ["8 on w (3): 1", "9 on w (5): 1", "10 on w (5): 1"]);
+    dispatcher.gone(&worker(5), false);
+    answers(3, 7, 1);
+    dispatcher.submit(envelope(11));
+    assert_eq!(heard(), ["7 ended"]);
+    // One that waits is cancelled. The next one waits in its place, and then there is none.
+    dispatcher.cancel(TaskId(9));
+    assert_eq!(heard(), ["9 ended"]);
+    dispatcher.cancel(TaskId(10));
+    assert_eq!(heard(), ["10 ended", "11 on w (3): 1"]);
+}

@@ -92,9 +92,9 @@ pub enum FailureKind {
         /// What that function failed with. Never a [`Resource`](FailureKind::Resource) itself, unless it asked for another resource.
         cause: Box<FailureKind>,
     },
-    /// Each worker that ran the task died, so many times as the limit allows. The task is not tried again: it may be what kills them.
+    /// So many workers died while they had the task as the [limit](crate::ClusterCoordinatorBuilder::max_attempts) allows, and in the last one it ran alone. It is not tried again: it may be what kills them.
     Poisoned {
-        /// How many workers died with it.
+        /// How many workers died with it: as many as the limit says, or one more, for the one in which it was alone.
         attempts: u32,
     },
     /// The task's [time](crate::TaskOptions::timeout) was over.

@@ -7,6 +7,17 @@ use forebear_cluster::engine::{Answer, Event, TaskId, WorkerId, WorkerState, Wor
 
 use super::{Act, Ledger, Member};
 
+/// Whether a task is to blame that a worker was gone with which it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// Nobody has died, or for another reason.
+    Nobody,
+    /// It was one of several.
+    Suspect,
+    /// The worker had nothing else.
+    Alone,
+}
+
 /// What a process has done that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Past {
@@ -23,7 +34,7 @@ const DEAD: usize = 1 << 10;
 
 impl Ledger {
     /// The process of this start has ended.
-    pub(crate) fn died(&mut self, launch: u64) -> Past {
+    pub(crate) fn died(&mut self, launch: u64, now: Instant) -> Past {
         self.dead.insert(launch);
         if self.dead.len() > DEAD {
             self.dead.pop_first();
@@ -38,6 +49,7 @@ impl Ledger {
             past.finished |= member.finished;
             past.busy = !member.leases.is_empty();
             let number = *number;
+            self.excuse_outage(number, now);
             self.leave(number);
         }
         past
@@ -75,6 +87,7 @@ impl Ledger {
             self.last_tick.is_some_and(|last| now.saturating_duration_since(last) > self.times.lease / 3);
         self.last_tick = Some(now);
         if !connected || late {
+            self.outages += 1;
             self.members.values_mut().for_each(|member| member.seen = now);
             return;
         }
@@ -83,10 +96,32 @@ impl Ledger {
         let silent: Vec<u64> =
             self.members.iter().filter(|(_, m)| silent(m)).map(|(number, _)| *number).collect();
         for number in silent {
+            self.excuse_outage(number, now);
+            self.excuse_if_all_are_silent(number);
             if let Some(member) = self.members.get_mut(&number) {
                 member.silent = true;
             }
             self.leave(number);
+        }
+    }
+
+    /// A member is to be gone that has said nothing for a lease, and in that time nobody could be heard for a while: it may have cancelled what it had for that.
+    fn excuse_outage(&mut self, number: u64, now: Instant) {
+        let (outages, lease) = (self.outages, self.times.lease);
+        if let Some(member) = self.members.get_mut(&number) {
+            let (at, before) = member.said;
+            member.excused |= before != outages && now.saturating_duration_since(at) > lease;
+        }
+    }
+
+    /// A member is silent, and all others have been since the same time: that is no death of one, but a loss of the network or of the server.
+    fn excuse_if_all_are_silent(&mut self, number: u64) {
+        let Some((since, _)) = self.members.get(&number).map(|member| member.said) else { return };
+        let latest = since + 2 * self.times.beat;
+        let mut others = self.members.iter().filter(|(other, _)| **other != number).peekable();
+        let all = others.peek().is_some() && others.all(|(_, other)| other.said.0 <= latest);
+        if let Some(member) = self.members.get_mut(&number) {
+            member.excused |= all;
         }
     }
 
@@ -95,7 +130,12 @@ impl Ledger {
         self.have_finished
             .extend(member.launch.filter(|launch| member.finished && !self.dead.contains(launch)));
         self.names.go(member.id.name(), member.id.incarnation());
-        member.leases.iter().copied().for_each(|task| self.put_back(task, &member.id));
+        let blame = match (member.excused, member.leases.len()) {
+            (true, _) => Blame::Nobody,
+            (false, 1) => Blame::Alone,
+            (false, _) => Blame::Suspect,
+        };
+        member.leases.iter().copied().for_each(|task| self.put_back(task, &member.id, blame));
         let status = WorkerStatus::new(member.id, WorkerState::Gone, member.slots);
         self.acts.push(Act::Tell(Event::Worker(status)));
         self.acts.extend(member.launch.map(|launch| match member.silent {
@@ -105,17 +145,20 @@ impl Ledger {
     }
 
     /// The worker of its lease is gone.
-    pub(super) fn put_back(&mut self, task: TaskId, worker: &WorkerId) {
+    pub(super) fn put_back(&mut self, task: TaskId, worker: &WorkerId, blame: Blame) {
         let Some(entry) = self.tasks.get_mut(&task) else { return };
         let Some(lease) = entry.lease.take() else { return };
+        entry.deaths += u32::from(blame != Blame::Nobody);
+        let poisoned = blame == Blame::Alone && entry.is_suspect();
+        let (deaths, attempts) = (entry.deaths, entry.attempts);
         if let Some(member) = self.members.get_mut(&lease.member) {
             member.leases.remove(&task);
+            member.alone.ended(task);
         }
-        let attempts = entry.attempts;
         if lease.cancelled || self.closed {
             self.end(task, Some(worker.clone()), attempts, Answer::Cancelled, Duration::ZERO);
-        } else if attempts >= entry.envelope.max_attempts {
-            let answer = Answer::Failed(FailureKind::Poisoned { attempts });
+        } else if poisoned {
+            let answer = Answer::Failed(FailureKind::Poisoned { attempts: deaths });
             self.end(task, None, attempts, answer, Duration::ZERO);
         } else {
             entry.copy += 1;

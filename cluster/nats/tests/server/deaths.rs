@@ -11,7 +11,7 @@ use forebear_cluster::{ClusterError, FailureKind, FetchError, RemoteState, TaskO
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::process::Process;
-use crate::support::{job, shared_url, until};
+use crate::support::{Server, job, shared_url, until};
 use crate::{
     ADD, EXIT, GATE, LEASE, LONG, STUCK, check, engine, files, is_dead, pid_in, start, state, with_strangers,
 };
@@ -93,6 +93,48 @@ fn a_task_that_ends_its_process_is_not_tried_for_ever_and_others_go_on() {
         assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 2 });
         assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
     }
+}
+
+/// Three tasks beside the one that kills their worker, which may take two with it.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn tasks_beside_the_one_that_kills_their_worker_are_not_judged_before_they_have_run_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = engine(&shared_url(), &job(), LONG).workers(1).slots(4).on_warning(|_| {});
+    let cluster = start(engine).max_attempts(2).start().unwrap();
+    let (gate, begun) = (dir.path().join("gate"), |n: u32| dir.path().join(format!("begun {n}")));
+    let good: Vec<_> = (0..3).map(|n| cluster.schedule(&GATE, (begun(n), gate.clone())).unwrap()).collect();
+    (0..3).for_each(|n| _ = pid_in(&begun(n)));
+    let bad = cluster.schedule_with(&TaskOptions::new().raise(false), &EXIT, 3).unwrap();
+    until(|| cluster.metrics().returned >= 8 || cluster.metrics().failed > 0);
+    fs::write(&gate, "").unwrap();
+    let Err(FetchError::Task(failure)) = bad.fetch() else { panic!("it has ended its process") };
+    assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 3 });
+    for value in good {
+        assert_eq!(value.fetch().unwrap().1, 3);
+    }
+    cluster.join().unwrap();
+}
+
+/// The workers cancel what they have when the server is away for a lease. That is no death.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_task_whose_workers_lose_the_server_again_and_again_is_not_judged_for_that() {
+    let mut server = Server::start();
+    let (_dir, begun, gate) = files();
+    let cluster = start(engine(&server.url(), &job(), LEASE).workers(1)).max_attempts(1).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    for _ in 0..2 {
+        let pid = pid_in(&begun);
+        fs::remove_file(&begun).unwrap();
+        server.kill();
+        sleep(2 * LEASE).unwrap();
+        server.restart();
+        assert_eq!(pid_in(&begun), pid, "it is the same process");
+    }
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap().1, 3);
+    cluster.join().unwrap();
 }
 
 #[test]

@@ -197,8 +197,16 @@ impl History {
                 match order {
                     Order::Run { envelope, attempt } => {
                         assert!(worker.ready, "{} was given a task before it was ready", worker.id);
+                        let suspects = |worker: &Real| {
+                            worker
+                                .running
+                                .keys()
+                                .any(|(task, attempt)| *attempt > self.tasks[task].max_attempts)
+                        };
+                        assert!(!suspects(worker), "{} was given a task beside a suspect", worker.id);
                         worker.running.insert((envelope.task, attempt), false);
                         assert!(worker.running.len() <= worker.slots, "{} has too many tasks", worker.id);
+                        assert!(!suspects(worker) || worker.running.len() == 1, "it is not alone");
                     }
                     Order::Cancel(task) => {
                         let its = worker.running.iter_mut().filter(|((running, _), _)| *running == task);
@@ -228,7 +236,7 @@ impl History {
             Event::Returned { task } => {
                 let known = self.tasks.get_mut(&task).unwrap();
                 assert!(std::mem::take(&mut known.leased) && !known.ended);
-                assert!(known.attempts < known.max_attempts);
+                assert!(known.attempts <= known.max_attempts);
             }
             Event::Ended { task, answer, attempt, .. } => {
                 let known = self.tasks.get_mut(&task).unwrap();
@@ -237,7 +245,8 @@ impl History {
                 known.leased = false;
                 assert_eq!(attempt, known.attempts);
                 if let Answer::Failed(FailureKind::Poisoned { attempts }) = answer {
-                    assert_eq!(attempts, known.max_attempts);
+                    assert_eq!(attempts, known.attempts);
+                    assert!((known.max_attempts..=known.max_attempts + 1).contains(&attempts));
                 }
             }
             Event::Worker(status) => _ = self.states.insert(status.id, status.state),
