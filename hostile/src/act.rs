@@ -14,6 +14,7 @@ use forebear::{
     is_cancelled, join, no_suspend, shield, try_join, yield_now,
 };
 
+mod beside;
 mod declared;
 mod structure;
 
@@ -440,6 +441,17 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
         Op::Select { channel, slot, set, cancel, micros } => {
             choose(world, node, channel, slot, set, cancel, micros)?
         }
+        Op::Publish { .. } => beside::publish(world, node),
+        Op::Observe { limit } => beside::observe(world, node, limit)?,
+        Op::OneShot { place } => world.put_one_shot(place),
+        Op::SendOnce { place, .. } => beside::send_once(world, node, place),
+        Op::ReceiveOnce { place, limit } => beside::receive_once(world, node, place, limit)?,
+        Op::Advance { micros: n } => beside::advance(world, n),
+        Op::Subscribe => beside::subscribe(world, node),
+        Op::Unsubscribe => world.put_subscription(None),
+        Op::Submit { .. } => beside::submit(world, node),
+        Op::StopPool => beside::stop_pool(world),
+        Op::DropPool => drop(world.take_plain_pool()),
         Op::Sleep { micros: n } => _ = within(world, || settle(node, sleep(micros(n)))).transpose()?,
         Op::Yield => _ = settle(node, yield_now())?,
         Op::Spin { micros: n } => {

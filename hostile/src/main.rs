@@ -7,7 +7,8 @@
 //! A seed draws a program ([`program`]) on one to three runtimes with workers, or one without:
 //!
 //! * closures that wait, spawn, cancel, panic, forget guards, leave threads, shut runtimes down, and re-enter;
-//! * requests that are declared to be after others, that others complete, that are waited for together, hinted, or polled as futures.
+//! * requests that are declared to be after others, that others complete, that are waited for together, hinted, or polled as futures;
+//! * watch and one-shot channels, a manual clock whose subscribers run code, and a plain pool with hooks.
 //!
 //! A child process runs the programs in turn ([`world`], [`act`]); this process watches it. A program fails if
 //!

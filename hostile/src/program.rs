@@ -340,6 +340,41 @@ pub(crate) enum Op {
         cancel: bool,
         micros: u32,
     },
+    /// The value of the watch channel is replaced. `bomb`: the body runs in the destructor of the new one.
+    Publish {
+        bomb: bool,
+    },
+    /// Waits for a newer value of the watch channel.
+    Observe {
+        limit: Limit,
+    },
+    /// A one-shot channel, whose ends stand in the places of this number.
+    OneShot {
+        place: u8,
+    },
+    /// `bomb`: the body runs in the destructor of the item.
+    SendOnce {
+        place: u8,
+        bomb: bool,
+    },
+    ReceiveOnce {
+        place: u8,
+        limit: Limit,
+    },
+    /// Moves the manual clock.
+    Advance {
+        micros: u32,
+    },
+    /// The body is called at each move of the manual clock, in place of the one before.
+    Subscribe,
+    Unsubscribe,
+    /// The body is a task of the plain pool. `bomb`: what the task has captured runs a second body when it is dropped.
+    Submit {
+        bomb: bool,
+    },
+    /// Waits for the threads of the plain pool.
+    StopPool,
+    DropPool,
     Sleep {
         micros: u32,
     },
@@ -424,6 +459,14 @@ impl Op {
                 | Hint { .. }
                 | Kept { .. }
                 | DropRuntime { .. }
+                | Publish { .. }
+                | OneShot { .. }
+                | SendOnce { .. }
+                | Advance { .. }
+                | Subscribe
+                | Unsubscribe
+                | Submit { .. }
+                | DropPool
         )
     }
 }
@@ -448,6 +491,10 @@ pub(crate) struct Program {
     pub(crate) wild: bool,
     /// What the hooks of each runtime do: the warning hook, the hook for failures that nobody looked at, the clock.
     pub(crate) hooks: [Option<Body>; 3],
+    /// A plain pool, and what its hooks do: for a task that panics, for tasks that were not begun, for the end of a thread.
+    pub(crate) pool: Option<[Option<Body>; 3]>,
+    /// The runtimes are on the manual clock, which a thread of its own moves, too.
+    pub(crate) manual: bool,
     pub(crate) threads: Vec<Body>,
     pub(crate) without: HashSet<u32>,
     pub(crate) nodes: u32,
@@ -458,13 +505,17 @@ pub(crate) const SLOTS: u8 = 8;
 pub(crate) const LOCKS: u8 = 3;
 pub(crate) const CHANNELS: u8 = 4;
 pub(crate) const COMPLETERS: u8 = 3;
+pub(crate) const ONE_SHOTS: u8 = 2;
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "program {}: {:?}{}", self.seed, self.setting, if self.wild { ", wild" } else { "" })?;
-        for (what, hook) in
-            ["the warning hook", "the hook for unseen failures", "the clock"].iter().zip(&self.hooks)
-        {
+        let (wild, manual) =
+            (if self.wild { ", wild" } else { "" }, if self.manual { ", on a manual clock" } else { "" });
+        writeln!(f, "program {}: {:?}{wild}{manual}", self.seed, self.setting)?;
+        let of_pool = self.pool.iter().flatten();
+        let hooks = ["the warning hook", "the hook for unseen failures", "the clock"].iter().zip(&self.hooks);
+        let pool = ["the pool's hook for panics", "for tasks not begun", "for the end of a thread"];
+        for (what, hook) in hooks.chain(pool.iter().zip(of_pool)) {
             if let Some(hook) = hook {
                 writeln!(f, "{what}:")?;
                 self.tell(f, hook, 1)?;

@@ -28,6 +28,11 @@ use crate::act::{act, clear_thread_bombs};
 use crate::program::{Body, CHANNELS, COMPLETERS, LOCKS, Program, SLOTS, Setting};
 use crate::value::{Value, violation};
 
+mod beside;
+
+use self::beside::Beside;
+pub(crate) use self::beside::is_ticker;
+
 /// How long the threads of a program have to end by themselves.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -64,6 +69,7 @@ pub(crate) struct World {
     channels: Vec<Mutex<Option<Ends>>>,
     completers: Vec<Mutex<Option<Completer<Value>>>>,
     future: Mutex<Option<KeptFuture>>,
+    pub(crate) beside: Beside,
     /// The wakers of futures that end with the world.
     wakers: Mutex<Vec<Waker>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -120,6 +126,7 @@ impl World {
         };
         Arc::new_cyclic(|this| {
             let hook = |number: usize| program.hooks[number].clone();
+            let beside = Beside::new(this, &program);
             let build = |workers: usize| {
                 let mut builder = Runtime::builder().name("hostile").on_warning({
                     let (world, body) = (this.clone(), hook(0));
@@ -138,6 +145,9 @@ impl World {
                         readings: AtomicU32::new(0),
                     });
                 }
+                if program.manual && program.hooks[2].is_none() {
+                    builder = builder.clock(beside.clock.clone());
+                }
                 let builder = match program.setting {
                     Setting::Seeded => builder.seeded(program.seed),
                     _ => builder.workers(workers),
@@ -148,6 +158,7 @@ impl World {
             };
             World {
                 runtimes: kinds.into_iter().map(build).collect(),
+                beside,
                 slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
                 mutexes: (0..=LOCKS).map(|_| Default::default()).collect(),
                 rw_locks: (0..LOCKS).map(|_| RwLock::new(Guarded::default())).collect(),
@@ -192,6 +203,7 @@ impl World {
             std::mem::forget(Value::new(&world, None));
         }
         let plain = matches!(world.program.setting, Setting::Workers(_));
+        let ticker = world.start_ticker();
         if plain {
             let bodies = world.program.threads.clone();
             let running = Arc::new(AtomicU32::new(bodies.len() as u32));
@@ -227,6 +239,9 @@ impl World {
             drop(runtime);
         }
         world.end(plain);
+        if let Some(ticker) = ticker {
+            let _ = ticker.join();
+        }
     }
 
     /// Leaves no wait that nobody can end.
@@ -253,6 +268,7 @@ impl World {
         }
         let future = self.take_future();
         self.aside(move || drop(future));
+        self.stop_beside();
     }
 
     /// Calls `f` on a thread of its own. Where there are no workers it may begin requests on that thread. Such a request is abandoned, with all that
@@ -295,6 +311,7 @@ impl World {
             runtimes.iter().for_each(shut);
         }
         drop(runtimes);
+        self.end_plain_pool();
         loop {
             let Some(thread) = locked(&self.threads).pop() else { break };
             let _ = thread.join();

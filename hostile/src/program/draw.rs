@@ -21,13 +21,15 @@ struct Draw {
     exits: u32,
     /// In how many that the destructor of an item of a channel runs.
     items: u32,
+    /// There is a plain pool.
+    pool: bool,
 }
 
 /// Whether the one body of this runs when, and where, something goes that it has made.
 fn runs_late(op: Op) -> bool {
     match op {
         Op::Fail(kind) | Op::Complete { with: Completes::Error(kind), .. } => kind.runs(),
-        Op::Send { bomb, .. } | Op::Panic { bomb } => bomb,
+        Op::Send { bomb, .. } | Op::Publish { bomb } | Op::SendOnce { bomb, .. } | Op::Panic { bomb } => bomb,
         _ => false,
     }
 }
@@ -50,18 +52,25 @@ impl Program {
         let runtimes = if let Setting::Workers(each) = &setting { each.len() as u8 } else { 1 };
         let plain_threads = matches!(setting, Setting::Workers(_));
         let forgets = random.one_in(8);
-        let mut draw =
-            Draw { random, next: 0, budget, runtimes, plain_threads, forgets, held: 0, exits: 0, items: 0 };
+        let pool = plain_threads && random.one_in(3);
+        let manual = plain_threads && random.one_in(8);
+        let mut draw = Draw {
+            random,
+            next: 0,
+            budget,
+            runtimes,
+            plain_threads,
+            forgets,
+            held: 0,
+            exits: 0,
+            items: 0,
+            pool,
+        };
         let threads = if plain_threads { 1 + draw.random.below(3) } else { 1 };
         let threads = (0..threads).map(|_| draw.body(0, 6)).collect();
-        let mut hooks = [None, None, None];
-        for hook in &mut hooks {
-            if draw.random.one_in(16) {
-                draw.budget += 3;
-                *hook = Some(draw.body(DEPTH - 2, 2));
-            }
-        }
-        Program { seed, setting, wild, hooks, threads, without, nodes: draw.next }
+        let hooks = [(); 3].map(|()| draw.hook(16));
+        let pool = pool.then(|| [(); 3].map(|()| draw.hook(4)));
+        Program { seed, setting, wild, hooks, pool, manual, threads, without, nodes: draw.next }
     }
 }
 
@@ -79,13 +88,22 @@ impl Draw {
         nodes.into()
     }
 
+    /// The body of a hook, in one of so many programs.
+    fn hook(&mut self, of: usize) -> Option<Body> {
+        self.random.one_in(of).then(|| {
+            self.budget += 3;
+            self.body(DEPTH - 2, 2)
+        })
+    }
+
     fn node(&mut self, depth: u32) -> Node {
         let id = self.next;
         self.next += 1;
         let op = self.op(depth);
         let bodies = match op {
             Op::Make { bomb: true, .. } | Op::Then { bomb: true, .. } | Op::Join { .. } => 2,
-            Op::Callback { bomb: true, .. } | Op::Blocking { bomb: true } => 2,
+            Op::Callback { bomb: true, .. } | Op::Blocking { bomb: true } | Op::Submit { bomb: true } => 2,
+            Op::Submit { .. } | Op::Subscribe => 1,
             Op::Scope { .. } => 2 + self.random.below(3),
             Op::Pool { .. } => 1 + self.random.below(4),
             Op::Make { .. }
@@ -108,7 +126,8 @@ impl Draw {
         let (held, exits) = (u32::from(holds || late), u32::from(op == Op::ThreadBomb || late));
         self.held += held;
         self.exits += exits;
-        let items = u32::from(matches!(op, Op::Send { bomb: true, .. }));
+        let items =
+            u32::from(runs_late(op) && !matches!(op, Op::Fail(_) | Op::Complete { .. } | Op::Panic { .. }));
         self.items += items;
         let bodies = (0..bodies).map(|_| self.body(depth + 1, 4)).collect();
         self.held -= held;
@@ -200,7 +219,7 @@ impl Draw {
 
     fn op(&mut self, depth: u32) -> Op {
         loop {
-            let op = match self.random.below(148) {
+            let op = match self.random.below(166) {
                 0..=17 => Op::Make { slot: self.slot(), how: self.make(), bomb: self.random.one_in(3) },
                 18..=23 => Op::Wait { slot: self.slot(), limit: self.limit() },
                 24 => Op::WaitUntyped { slot: self.slot(), limit: self.limit() },
@@ -305,6 +324,17 @@ impl Draw {
                     cancel: self.random.one_in(3),
                     micros: self.micros(),
                 },
+                148..=149 => Op::Publish { bomb: self.random.one_in(3) },
+                150..=151 => Op::Observe { limit: self.limit() },
+                152..=153 => Op::OneShot { place: self.one_shot() },
+                154..=155 => Op::SendOnce { place: self.one_shot(), bomb: self.random.one_in(3) },
+                156..=157 => Op::ReceiveOnce { place: self.one_shot(), limit: self.limit() },
+                158 => Op::Advance { micros: self.micros() },
+                159 => Op::Subscribe,
+                160 => Op::Unsubscribe,
+                161..=163 => Op::Submit { bomb: self.random.one_in(3) },
+                164 => Op::StopPool,
+                165 => Op::DropPool,
                 80 => Op::Sleep { micros: self.micros() },
                 81..=82 => Op::Yield,
                 83 => Op::Spin { micros: self.random.of(&[5, 50, 300]) },
@@ -355,6 +385,8 @@ impl Draw {
                     | Op::RawLock { .. }
                     | Op::Initialise
                     | Op::Expires { .. }
+                    | Op::Subscribe
+                    | Op::Submit { .. }
             );
             if (nests || runs_late(op)) && depth >= DEPTH {
                 continue;
@@ -362,6 +394,13 @@ impl Draw {
             // Ends of runtimes are seldom, or little else would happen.
             let end = matches!(op, Op::Shutdown { .. } | Op::Finish { .. } | Op::DropRuntime { .. });
             if end && !self.random.one_in(2) {
+                continue;
+            }
+            if !self.pool && matches!(op, Op::Submit { .. } | Op::StopPool | Op::DropPool) {
+                continue;
+            }
+            // It waits for tasks, which may wait for any request: so it stands where a thread runs none, and holds nothing.
+            if op == Op::StopPool && depth > 0 {
                 continue;
             }
             if !self.plain_threads && matches!(op, Op::Thread | Op::ThreadBomb | Op::Blocking { .. }) {
@@ -387,8 +426,16 @@ impl Draw {
             Op::Receive { channel, limit: Limit::None } if self.items > 0 => {
                 Op::Receive { channel, limit: Limit::Micros(100) }
             }
+            Op::Observe { limit: Limit::None } if self.items > 0 => Op::Observe { limit: Limit::Micros(100) },
+            Op::ReceiveOnce { place, limit: Limit::None } if self.items > 0 => {
+                Op::ReceiveOnce { place, limit: Limit::Micros(100) }
+            }
             op => op,
         }
+    }
+
+    fn one_shot(&mut self) -> u8 {
+        self.random.below(usize::from(ONE_SHOTS)) as u8
     }
 
     fn channel(&mut self) -> u8 {
