@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 
-use cancelling::Gate;
+use cancelling::{Gate, asleep};
 use executor::{Unparker, behind, poll, poll_by};
-use forebear::{Request, yield_now};
+use forebear::{Request, wait_first, yield_now};
 use support::order::root;
 use support::{Flag, on_each_of, until};
 
@@ -185,5 +185,31 @@ fn a_waker_may_wait() {
         assert!(poll_by(&mut future, &waker).is_pending());
         gate.open();
         done.wait();
+    });
+}
+
+#[test]
+fn a_waker_may_wait_for_who_waits_for_the_same_request_among_several() {
+    on_each_of(&[1, 2], |runtime| {
+        let (completer, target) = runtime.enter(|| Request::<u32>::completer("target"));
+        let (never, other) = runtime.enter(|| Request::<u32>::completer("other"));
+        let (done, first) = (Flag::new(), Arc::new(Mutex::new(None::<Request<u32>>)));
+        let (up, waits_for) = (done.clone(), first.clone());
+        let waker = Waker::from(Arc::new(Slow(Box::new(move || {
+            let first = waits_for.lock().unwrap().clone().unwrap();
+            assert_eq!(*first.wait().unwrap(), 7);
+            up.raise();
+        }))));
+        let mut future = (&target).into_future();
+        assert!(poll_by(&mut future, &waker).is_pending());
+        // It is listed after the future.
+        let two = [target.clone(), other];
+        let waits = root(runtime).build(move || *two[wait_first(&two).unwrap().unwrap()].wait().unwrap());
+        *first.lock().unwrap() = Some(waits.clone());
+        waits.submit();
+        asleep(&waits);
+        completer.complete(7).unwrap();
+        done.wait();
+        drop(never);
     });
 }

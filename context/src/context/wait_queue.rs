@@ -68,6 +68,8 @@ const _: () = assert!(size_of::<WaitNode>() == 48);
 pub struct Listening {
     /// What the listener waits for is over; `how` is what the taker of its list says of the end. The count that the list had goes with the call.
     pub notify: unsafe fn(node: NonNull<WaitNode>, how: u64),
+    /// Whether that may call user code. Such listeners are notified after all others, which may be what the user code waits for.
+    pub calls_user_code: bool,
 }
 
 impl WaitNode {
@@ -415,6 +417,16 @@ impl WaitList {
     }
 }
 
+/// What kind of listener this is.
+///
+/// # Safety
+///
+/// Q4: the node is a listener's, and the caller has its count.
+unsafe fn listening<'a>(node: NonNull<WaitNode>) -> &'a Listening {
+    // SAFETY: by contract; a listener's node has this in place of a context.
+    unsafe { node.as_ref().context.cast::<Listening>().as_ref() }
+}
+
 /// The listeners of a list that was taken, and the nodes of records (Q4, Q5).
 #[derive(Debug)]
 #[must_use = "listeners that are not notified wait for ever"]
@@ -469,24 +481,37 @@ impl Listeners {
         }
     }
 
-    /// Notifies them, in order of arrival, each with `how`. Records have been reported. This may call user code: the caller holds no lock.
+    /// Notifies them, in order of arrival, each with `how`: first those that call no user code. Records have been reported. The caller holds no lock.
     #[cold]
     #[inline(never)]
     pub fn notify(self, how: u64) {
+        let mut last = Listeners { ends: None };
         let mut at = self.ends.map(|(first, _)| first);
         while let Some(node) = at {
             // SAFETY: Q4: this thread has its count until it is notified.
-            let (next, listening) = unsafe {
-                let node = node.as_ref();
-                (node.next.get(), node.context.cast::<Listening>().as_ref())
-            };
+            let (next, calls_user_code) =
+                unsafe { (node.as_ref().next.get(), listening(node).calls_user_code) };
             at = next;
             #[cfg(mutant = "last_listener_forgotten")]
             if at.is_none() {
                 break;
             }
-            // SAFETY: Q4: the count goes with the call.
-            unsafe { (listening.notify)(node, how) };
+            // SAFETY: Q4: the count goes with the call, or with the node.
+            unsafe {
+                if calls_user_code {
+                    last.append(node);
+                } else {
+                    (listening(node).notify)(node, how);
+                }
+            }
+        }
+        let mut at = last.ends.map(|(first, _)| first);
+        while let Some(node) = at {
+            // SAFETY: Q4, as above.
+            unsafe {
+                at = node.as_ref().next.get();
+                (listening(node).notify)(node, how);
+            }
         }
     }
 }

@@ -44,6 +44,8 @@ struct Member {
 }
 
 impl Notice for Member {
+    const CALLS_USER_CODE: bool = false;
+
     fn over(&self, life: u64) {
         if !self.failures || life != FINISHED {
             self.core.tell(self.place);

@@ -29,8 +29,8 @@
 //! * **LI1** While the node is listed the list has a count of the listener. The thread that takes the node out gets that count.
 //! * **LI2** The links of the node are touched as those of any other: under the word's lock, or by the finisher (W3).
 //! * **LI3** The owner keeps its count of the request until it has delisted the node, or [`Listener::left`] has returned.
-//! * **LI4** A notice is given once at most, by the finisher, which then holds no lock and has no waiter left to wake. It may call code
-//!   of the user's.
+//! * **LI4** A notice is given once at most, by the finisher, which then holds no lock and has no waiter left to wake. One that may call user
+//!   code ([`Notice::CALLS_USER_CODE`]) is given after all others: the user code may wait for what these wake.
 
 use std::mem;
 use std::ptr::NonNull;
@@ -43,6 +43,9 @@ use forebear_context::shim::{Arc, Mutex, MutexGuard, mutant};
 
 /// What a listener does when its request is over.
 pub trait Notice: Send + Sync + 'static {
+    /// Whether [`over`](Self::over) may call user code.
+    const CALLS_USER_CODE: bool;
+
     /// The request has ended as `life`. LI4.
     fn over(&self, life: u64);
 }
@@ -60,7 +63,8 @@ unsafe impl<N: Notice> Send for Listener<N> {}
 unsafe impl<N: Notice> Sync for Listener<N> {}
 
 impl<N: Notice> Listener<N> {
-    const LISTENING: &'static Listening = &Listening { notify: notify::<N> };
+    const LISTENING: &'static Listening =
+        &Listening { notify: notify::<N>, calls_user_code: N::CALLS_USER_CODE };
 
     /// A listener that stands nowhere. `key` is the root key of whose sake it is for.
     pub fn new(notice: N, key: u64) -> Arc<Listener<N>> {
@@ -192,6 +196,8 @@ impl Drop for Wakes {
 }
 
 impl Notice for Wakes {
+    const CALLS_USER_CODE: bool = true;
+
     fn over(&self, _: u64) {
         self.wake();
     }
