@@ -611,7 +611,7 @@ fn the_error_of_a_job_is_dropped_when_the_panic_of_the_body_goes_on() {
                 false => scope(|s| unwinds_after(s.try_spawn(fails))),
             }));
             assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&"body"));
-            // Not at once in each run: a worker may have the last link of the job for a moment.
+            // Not at once in each run. The scope's cancel was passed on to the worker that ran the job, for its children, and that message has a link of the job.
             until(|| dropped.get() == 1);
         }
     });

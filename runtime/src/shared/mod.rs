@@ -155,7 +155,7 @@ impl Shared {
             born: Generation::now(),
             injector: Injector::new(),
             groups: Groups::new(settings.workers),
-            slab: Slab::new(settings.max_stacks),
+            slab: Slab::new(settings.max_stacks, settings.default_class),
             survey: Survey::default(),
             visits: Visits::new(),
             futures: Futures::default(),

@@ -110,6 +110,8 @@ struct Pool {
     chunks: Vec<Chunk>,
     /// Never handed out yet: the rest of the newest chunk.
     fresh: std::ops::Range<usize>,
+    /// The fresh slot whose guard has been installed, if there is one.
+    guarded: Option<usize>,
     /// Handed out before, guard in place, and warm: the last that was given back is handed out first.
     free: Vec<StackSlot>,
     /// The same, by their addresses; to be trimmed from the end.
@@ -172,11 +174,10 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// A slab that hands out at most `limit` stacks at once. Maps nothing yet.
-    pub(crate) fn new(limit: usize) -> Slab {
-        let guarding = probe();
-        let limit = if guarding == Guarding::Protect { limit.min(PROTECTED_LIMIT) } else { limit };
-        Slab {
+    /// A slab that hands out at most `limit` stacks at once. Maps a chunk for stacks of class `first`, none of whose pages has memory yet: the
+    /// guard of its first slot shows how guards are made on this machine. If the system gives no chunk, a later [`take`](Self::take) says so.
+    pub(crate) fn new(limit: usize, first: Class) -> Slab {
+        let mut slab = Slab {
             pools: Default::default(),
             pieces: Default::default(),
             shown: AtomicUsize::new(0),
@@ -185,8 +186,25 @@ impl Slab {
             beyond: AtomicUsize::new(0),
             warm: Warm::new(),
             limit,
-            guarding,
+            guarding: Guarding::Install,
+        };
+        if !slab.has_installed(first) {
+            slab.guarding = Guarding::Protect;
+            slab.limit = limit.min(PROTECTED_LIMIT);
         }
+        slab
+    }
+
+    /// Maps the first chunk of this class, and installs the guard of its first slot. False: older kernels refuse a guard, and so does locked
+    /// memory, with the same error; or there is no chunk.
+    fn has_installed(&self, class: Class) -> bool {
+        let mut pool = self.pools[usize::from(class)].lock().unwrap_or_else(PoisonError::into_inner);
+        if !cfg!(target_os = "linux") || self.grow(&mut pool, class).is_err() {
+            return false;
+        }
+        let low = pool.fresh.start;
+        pool.guarded = self.guard(low).is_ok().then_some(low);
+        pool.guarded.is_some()
     }
 
     /// How many stacks may be handed out at once.
@@ -238,20 +256,27 @@ impl Slab {
         if let Some(slot) = pool.bare.pop() {
             return Ok(slot);
         }
-        let size = SLOTS[usize::from(class)];
         if pool.fresh.is_empty() {
-            let bytes = pool.next_chunk.max(FIRST_CHUNK).max(size * 4);
-            let at = map(bytes)?;
-            pool.next_chunk = (bytes * 2).min(LARGEST_CHUNK);
-            pool.chunks.push(Chunk { at, bytes });
-            self.show(Piece { at, bytes, class, before: pool.cut });
-            pool.fresh = at..at + bytes;
+            self.grow(&mut pool, class)?;
         }
         let low = pool.fresh.start;
-        self.guard(low)?;
-        pool.fresh.start += size;
+        if pool.guarded != Some(low) {
+            self.guard(low)?;
+        }
+        pool.fresh.start += SLOTS[usize::from(class)];
         pool.cut += 1;
         Ok(StackSlot::new(low, class, pool.cut - 1))
+    }
+
+    /// Maps one more chunk.
+    fn grow(&self, pool: &mut Pool, class: Class) -> io::Result<()> {
+        let bytes = pool.next_chunk.max(FIRST_CHUNK).max(SLOTS[usize::from(class)] * 4);
+        let at = map(bytes)?;
+        pool.next_chunk = (bytes * 2).min(LARGEST_CHUNK);
+        pool.chunks.push(Chunk { at, bytes });
+        self.show(Piece { at, bytes, class, before: pool.cut });
+        pool.fresh = at..at + bytes;
+        Ok(())
     }
 
     /// Has the chunk found without a lock, if there is a place left.
@@ -471,16 +496,6 @@ fn map(bytes: usize) -> io::Result<usize> {
         libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE);
     }
     Ok(at as usize)
-}
-
-/// Tries a guard once: refused by older kernels and on locked memory, with the same error.
-fn probe() -> Guarding {
-    let Ok(at) = map(GUARD) else { return Guarding::Protect };
-    // SAFETY: the mapping is ours and empty.
-    let installed = unsafe { libc::madvise(at as *mut _, GUARD, GUARD_INSTALL) } == 0;
-    // SAFETY: as above.
-    unsafe { libc::munmap(at as *mut _, GUARD) };
-    if installed && cfg!(target_os = "linux") { Guarding::Install } else { Guarding::Protect }
 }
 
 #[cfg(test)]

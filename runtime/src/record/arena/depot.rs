@@ -82,8 +82,11 @@ impl Depot {
     ///
     /// The caller is the owner, and is not any more afterwards; it holds a count of the record.
     pub(crate) unsafe fn leave(&self, arena: NonNull<Arena>) {
-        // SAFETY: by contract.
-        unsafe { arena.as_ref() }.give_all();
+        if !self.is_closing() {
+            // To the other threads. If the runtime is over, no thread takes any, and the rest of a first chunk need not be cut.
+            // SAFETY: by contract.
+            unsafe { arena.as_ref() }.give_all();
+        }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.closing {
             drop(state);

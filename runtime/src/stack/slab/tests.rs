@@ -6,7 +6,7 @@ use crate::stack::class_for;
 
 #[test]
 fn slots_are_writable_from_limit_to_top_and_found_again() {
-    let slab = Slab::new(100);
+    let slab = Slab::new(100, 0);
     let slot = slab.take(0).unwrap();
     for at in [slot.limit(), slot.top() - 8] {
         // SAFETY: S2.
@@ -20,7 +20,7 @@ fn slots_are_writable_from_limit_to_top_and_found_again() {
 
 #[test]
 fn what_was_trimmed_is_empty_and_guarded_and_can_be_used_again() {
-    let slab = Slab::new(1000);
+    let slab = Slab::new(1000, 0);
     let slots: Vec<_> = (0..TRIM_ABOVE).map(|_| slab.take(0).unwrap()).collect();
     for slot in &slots {
         // SAFETY: S2.
@@ -41,7 +41,7 @@ fn what_was_trimmed_is_empty_and_guarded_and_can_be_used_again() {
 #[test]
 fn many_stacks_are_trimmed_piece_by_piece_and_the_last_used_is_handed_out_first() {
     const MANY: usize = 3 * PIECE + TRIM_ABOVE / 2;
-    let slab = Slab::new(2 * MANY);
+    let slab = Slab::new(2 * MANY, 0);
     let slots: Vec<_> = (0..MANY).map(|_| slab.take(0).unwrap()).collect();
     let write = |slot: &StackSlot| {
         // SAFETY: S2.
@@ -68,7 +68,7 @@ fn many_stacks_are_trimmed_piece_by_piece_and_the_last_used_is_handed_out_first(
 
 #[test]
 fn a_piece_ends_after_so_many_calls_and_what_is_left_is_warm() {
-    let slab = Slab::new(1000);
+    let slab = Slab::new(1000, 0);
     let slots: Vec<_> = (0..2 * TRIM_ABOVE).map(|_| slab.take(0).unwrap()).collect();
     for slot in &slots {
         // SAFETY: S2.
@@ -96,7 +96,7 @@ fn a_piece_ends_after_so_many_calls_and_what_is_left_is_warm() {
 #[test]
 fn a_few_stay_warm_unless_nobody_has_wanted_them_for_long() {
     const FEW: usize = TRIM_ABOVE / 2;
-    let slab = Slab::new(1000);
+    let slab = Slab::new(1000, 0);
     let take = || (0..FEW).map(|_| slab.take(0).unwrap()).collect::<Vec<_>>();
     slab.give_back(take());
     assert!(!slab.is_to_be_trimmed());
@@ -115,7 +115,7 @@ fn a_few_stay_warm_unless_nobody_has_wanted_them_for_long() {
 #[test]
 fn none_stays_warm_that_nobody_has_wanted_whoever_else_trims() {
     const ROUNDS: usize = 2_000;
-    let slab = Slab::new(1000);
+    let slab = Slab::new(1000, 0);
     let turn = std::sync::Barrier::new(2);
     std::thread::scope(|threads| {
         for each in [3, 40] {
@@ -139,7 +139,7 @@ fn none_stays_warm_that_nobody_has_wanted_whoever_else_trims() {
 
 #[test]
 fn tops_of_neighbours_differ_in_colour() {
-    let slab = Slab::new(100);
+    let slab = Slab::new(100, 0);
     let tops: std::collections::BTreeSet<_> =
         (0..crate::stack::COLOURS).map(|_| slab.take(1).unwrap().top() % (4 << 10)).collect();
     assert_eq!(tops.len(), crate::stack::COLOURS);
@@ -147,7 +147,7 @@ fn tops_of_neighbours_differ_in_colour() {
 
 #[test]
 fn the_limit_is_a_typed_error_that_names_the_remedy() {
-    let slab = Slab::new(2);
+    let slab = Slab::new(2, 0);
     let _held = (slab.take(0).unwrap(), slab.take(0).unwrap());
     let error = slab.take(0).unwrap_err();
     assert!(matches!(error, StackError::Exhausted { live: 2, limit: 2, .. }), "{error:?}");
@@ -160,7 +160,7 @@ fn the_limit_is_a_typed_error_that_names_the_remedy() {
 #[test]
 fn who_is_refused_takes_the_place_of_nobody() {
     const ROUNDS: usize = 20_000;
-    let slab = Slab::new(2);
+    let slab = Slab::new(2, 0);
     let held = slab.take(0).unwrap();
     let full = AtomicUsize::new(0);
     std::thread::scope(|threads| {
