@@ -86,6 +86,8 @@ enum News {
     Ousted,
     /// The server has refused tasks for too long, and says why.
     Refused(String),
+    /// The server has refused the arguments of this copy of a task for too long, and says why.
+    Unstored(TaskId, u32, String),
     /// These copies of tasks are in the queue.
     Published(Vec<(TaskId, u32)>),
     /// The number of the newest record, asked for a member.
@@ -378,6 +380,7 @@ impl Engine {
                 self.refused = true;
                 self.gather(Event::Unavailable { reason: format!("the server refuses tasks: {why}") });
             }
+            News::Unstored(task, copy, why) => self.ledger.unstored(task, copy, &why),
             News::Published(copies) => {
                 if mem::take(&mut self.refused) && self.away.is_none() {
                     self.gather(Event::Available);

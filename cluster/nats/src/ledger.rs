@@ -32,6 +32,7 @@ mod alone;
 mod deaths;
 mod lost;
 mod names;
+mod refused;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::mem;
@@ -408,6 +409,12 @@ impl Ledger {
             let known = known.into_iter().filter(|(_, claim)| !up.claims.contains(claim));
             member.waiting = known.chain(up.claims.iter().map(|claim| (after, *claim))).collect();
             return;
+        }
+        if !up.unrecorded.is_empty() {
+            // As for records: the coordinator has its say first.
+            let member = self.members.get_mut(&up.member).into_iter();
+            member.for_each(|member| member.waiting.extend(up.claims.iter().map(|claim| (0, *claim))));
+            return up.unrecorded.into_iter().for_each(|one| self.unrecorded(up.member, one));
         }
         for claim in up.claims {
             self.claim(up.member, claim, now);

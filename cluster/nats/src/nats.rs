@@ -140,7 +140,8 @@ impl Nats {
     /// When the server is away for so long, `schedule`, `join` and `done` answer [`ClusterError::Unavailable`] until it is back. 10 s if not told otherwise. A shorter absence
     /// delays them.
     ///
-    /// The same holds for tasks that the server refuses for so long, for instance since its store is full. An object that it refuses for so long is an error of the call.
+    /// The same holds for tasks that the server refuses for so long, for instance since its store is full. An object that it refuses for so long is an error of the call; one with
+    /// the arguments or the result of a task fails that task, as [`FailureKind::Store`](forebear_cluster::FailureKind::Store). So does a record of its end.
     #[must_use]
     pub fn unavailable_after(mut self, after: Duration) -> Nats {
         self.unavailable_after = after;
@@ -321,7 +322,7 @@ impl Engine for Nats {
         let plan = Plan {
             access: self.access,
             names,
-            times: Times::new(self.lease, self.cancel_grace),
+            times: Times { patience: self.unavailable_after, ..Times::new(self.lease, self.cancel_grace) },
             replicas: self.replicas,
             connect_timeout: self.connect_timeout,
             unavailable_after: self.unavailable_after,

@@ -1,16 +1,16 @@
 //! What a job keeps on the server: the streams of tasks and of results, the consumers that read them, the objects, and the lock of the coordinator.
 
+mod objects;
+
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State as Connection;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::PublishAckFuture;
-use async_nats::jetstream::object_store::{GetErrorKind, ObjectStore};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, State, StorageType, Stream};
 use async_nats::jetstream::{self, AckKind, Context, kv};
 use async_nats::{Client, HeaderMap, Subject, Subscriber};
 use bytes::Bytes;
-use tokio::io::AsyncReadExt;
 
 use crate::wire::{Names, Times};
 
@@ -20,9 +20,6 @@ const COORDINATOR: &str = "coordinator";
 
 /// Between two tries to send something.
 pub(crate) const PAUSE: Duration = Duration::from_millis(50);
-
-/// An object of which nothing comes for so long is asked for again.
-const STALL: Duration = Duration::from_secs(5);
 
 /// A connection over which nothing comes is taken for broken before this.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -112,7 +109,7 @@ const HOLDER: &str = "coordinator";
 /// A message that is to be recorded: it is sent again under its id until the server has it.
 pub(crate) struct Recording {
     message: Unsent,
-    sent: Option<PublishAckFuture>,
+    sent: Option<Result<PublishAckFuture, String>>,
 }
 
 /// A message that is to be recorded, before it is sent.
@@ -404,7 +401,7 @@ impl Store {
 
     /// Sends a message that is to be recorded. Messages are recorded in the order of these calls, unless the connection breaks.
     pub(crate) async fn send(&self, message: Unsent) -> Recording {
-        let sent = message.send(&self.context).await;
+        let sent = Some(message.send(&self.context).await);
         Recording { message, sent }
     }
 
@@ -419,67 +416,6 @@ impl Store {
             }
         }
         Group { messages, first, last }
-    }
-
-    async fn objects(&self) -> Result<ObjectStore, String> {
-        self.context.get_object_store(self.names.bucket()).await.map_err(text)
-    }
-
-    /// Puts an object, until that succeeds. The error is the server's, if that refuses it for too long.
-    pub(crate) async fn put(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
-        let mut refused = Refused::default();
-        loop {
-            let put = async {
-                let objects = self.objects().await?;
-                objects.put(name, &mut &*bytes).await.map_err(text)
-            };
-            match put.await {
-                Ok(_) => return Ok(()),
-                Err(why) if self.is_refused(&mut refused, &why) => return Err(why),
-                Err(_) => {}
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    /// Reads an object, until that succeeds. `None`: the server says that it is not there. The error is the server's, if that refuses it for too long.
-    pub(crate) async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
-        let (mut missing, mut refused) = (0, Refused::default());
-        // A server that has just come back may not have read all that it has stored.
-        while missing < 3 {
-            match self.try_get(name).await {
-                Ok(Some(bytes)) => return Ok(Some(bytes)),
-                Ok(None) => missing += 1,
-                Err(why) if self.is_refused(&mut refused, &why) => return Err(why),
-                Err(_) => {}
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-        Ok(None)
-    }
-
-    async fn try_get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
-        let mut object = match self.objects().await?.get(name).await {
-            Ok(object) => object,
-            Err(error) if error.kind() == GetErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(text(error)),
-        };
-        let (mut bytes, mut piece) = (Vec::with_capacity(object.info().size), vec![0; 128 << 10]);
-        loop {
-            // What a server had begun to send before it died does not come.
-            let read = tokio::time::timeout(STALL, object.read(&mut piece)).await.map_err(text)?;
-            match read.map_err(text)? {
-                0 => return Ok(Some(bytes)),
-                read => bytes.extend_from_slice(&piece[..read]),
-            }
-        }
-    }
-
-    /// Deletes an object. One that stays goes with the job.
-    pub(crate) async fn delete(&self, name: &str) {
-        if let Ok(objects) = self.objects().await {
-            let _ = objects.delete(name).await;
-        }
     }
 }
 
@@ -519,8 +455,9 @@ impl Unsent {
         headers
     }
 
-    async fn send(&self, context: &Context) -> Option<PublishAckFuture> {
-        context.publish_with_headers(self.subject.clone(), self.headers(), self.payload.clone()).await.ok()
+    async fn send(&self, context: &Context) -> Result<PublishAckFuture, String> {
+        let (subject, payload) = (self.subject.clone(), self.payload.clone());
+        context.publish_with_headers(subject, self.headers(), payload).await.map_err(text)
     }
 
     /// Sends it for the first time, without its id.
@@ -535,19 +472,37 @@ impl Unsent {
 }
 
 impl Recording {
-    /// Waits until the server has it, and says its number. What the server says is told again and again if that refuses it for too long.
-    pub(crate) async fn recorded(mut self, store: &Store, tell: impl Fn(String)) -> u64 {
+    /// Waits until the server has it. What the server says is told again and again if that refuses it for too long.
+    pub(crate) async fn recorded(mut self, store: &Store, tell: impl Fn(String)) {
         let mut refused = Refused::default();
+        while let Err(why) = self.recorded_or_refused(store, &mut refused).await {
+            tell(why);
+        }
+    }
+
+    /// Waits until the server has it, and says its number. The error is the server's, if that refuses it for too long.
+    pub(crate) async fn number(mut self, store: &Store) -> Result<u64, String> {
+        self.recorded_or_refused(store, &mut Refused::default()).await
+    }
+
+    async fn recorded_or_refused(&mut self, store: &Store, refused: &mut Refused) -> Result<u64, String> {
         loop {
-            if let Some(sent) = self.sent.take() {
-                match sent.await.map_err(text) {
-                    Ok(ack) => return ack.sequence,
-                    Err(why) if store.is_refused(&mut refused, &why) => tell(why),
-                    Err(_) => {}
+            let sent = match self.sent.take() {
+                Some(sent) => sent,
+                None => {
+                    tokio::time::sleep(PAUSE).await;
+                    self.message.send(&store.context).await
                 }
+            };
+            let answer = match sent {
+                Ok(sent) => sent.await.map_err(text),
+                Err(why) => Err(why),
+            };
+            match answer {
+                Ok(ack) => return Ok(ack.sequence),
+                Err(why) if store.is_refused(refused, &why) => return Err(why),
+                Err(_) => {}
             }
-            tokio::time::sleep(PAUSE).await;
-            self.sent = self.message.send(&store.context).await;
         }
     }
 }

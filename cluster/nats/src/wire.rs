@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The form of all messages, with their version.
-const FORM: Format = Format::new(b'F', 6);
+const FORM: Format = Format::new(b'F', 7);
 
 // What is longer than this does not travel in a message, but as an object of the store.
 pub(crate) use forebear_cluster::engine::INLINE;
@@ -78,13 +78,18 @@ pub(crate) struct Times {
     pub(crate) beat: Duration,
     /// A task that does not end so long after its cancel ends its worker process.
     pub(crate) grace: Duration,
+    /// What the server refuses for so long is told.
+    pub(crate) patience: Duration,
 }
+
+/// What the server refuses for so long is told, if not told otherwise.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Times {
     /// Those of a lease.
     pub(crate) fn new(lease: Duration, grace: Duration) -> Times {
         let beat = (lease / 6).clamp(Duration::from_millis(10), Duration::from_secs(1));
-        Times { lease, beat, grace }
+        Times { lease, beat, grace, patience: PATIENCE }
     }
 
     /// The server hands a message out again that nobody has said to be in work for so long.
@@ -121,6 +126,8 @@ pub(crate) struct Up {
     pub(crate) progress: Vec<(TaskId, u32)>,
     /// Answers to inquiries: the number, and what it does.
     pub(crate) dumps: Vec<(u64, String)>,
+    /// Tasks that have ended, and whose records the server has refused. In each beat, until the coordinator has the member drop them.
+    pub(crate) unrecorded: Vec<Unrecorded>,
     /// In a beat: what it runs, and what has ended whose record the server has not confirmed.
     pub(crate) holds: Option<Vec<TaskId>>,
 }
@@ -183,6 +190,13 @@ pub(crate) struct TaskEnd {
     pub(crate) attempt: u32,
     pub(crate) answer: Answer,
     pub(crate) ran: Duration,
+}
+
+/// The end of an attempt of this copy, which is not in the stream of results.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Unrecorded {
+    pub(crate) copy: u32,
+    pub(crate) end: TaskEnd,
 }
 
 pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, String> {
@@ -277,6 +291,7 @@ mod tests {
             claims: Vec::new(),
             progress: Vec::new(),
             dumps: Vec::new(),
+            unrecorded: Vec::new(),
             holds: None,
         }
     }
@@ -321,6 +336,8 @@ mod tests {
         };
         let down = |what| encode(&vec![Down { number: 300, what }]).unwrap();
         let access = Access { who: Who::Token("secret".into()), ..Access::new("nats://127.0.0.1") };
+        let (answer, ran) = (Answer::Cancelled, Duration::from_micros(7));
+        let refused = TaskEnd { task, attempt: 1, answer, ran };
         let samples = [
             encode(&Hello {
                 name: "w".into(),
@@ -337,6 +354,7 @@ mod tests {
                 claims,
                 progress: vec![(task, 500)],
                 dumps: vec![(1, "it waits".into())],
+                unrecorded: vec![Unrecorded { copy: 1, end: refused }],
                 holds: Some(vec![task]),
                 ..up()
             })

@@ -303,8 +303,9 @@ pub(super) async fn publish(
                 if parcel.envelope.args.len() > INLINE {
                     waiting.send(&store, &confirms).await;
                     let object = args_of(task);
-                    while let Err(why) = store.put(&object, &parcel.envelope.args).await {
-                        let _ = news.send(News::Refused(why));
+                    if let Err(why) = store.put(&object, &parcel.envelope.args).await {
+                        let _ = news.send(News::Unstored(task, copy, why));
+                        continue;
                     }
                     parcel.envelope.args = Arc::from([]);
                     parcel.object = Some(object);

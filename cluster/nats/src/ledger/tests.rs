@@ -3,7 +3,7 @@ use std::sync::Arc;
 use forebear_cluster::FailureKind;
 
 use super::*;
-use crate::wire::encode;
+use crate::wire::{Unrecorded, encode};
 
 const LEASE: Duration = Duration::from_secs(6);
 
@@ -70,6 +70,7 @@ impl Field {
             claims: Vec::new(),
             progress: Vec::new(),
             dumps: Vec::new(),
+            unrecorded: Vec::new(),
             holds: None,
         };
         change(&mut up);
@@ -647,6 +648,35 @@ fn what_an_outage_ends_counts_for_no_death() {
         copy += 1;
     }
     assert_eq!(field.poisoned(), [(task, 2)]);
+}
+
+#[test]
+fn an_end_that_the_server_does_not_record_is_told_once_and_dropped_by_its_member() {
+    let mut field = Field::new();
+    let a = field.worker("a");
+    let (task, next) = (field.submit(1), field.submit(2));
+    field.claim(a, task, 0);
+    let end = TaskEnd { task, attempt: 1, answer: failed(), ran: Duration::ZERO };
+    let claims = vec![Claim { task: next, copy: 0, sequence: 2 }];
+    field.sent.clear();
+    let (said, its) = (vec![Unrecorded { copy: 0, end }], claims.clone());
+    field.say(a, |up| (up.unrecorded, up.claims) = (said.clone(), its));
+    assert_eq!((field.ended(), field.told()), (1, vec![(a, &What::Drop { task, copy: 0 })]));
+    // The coordinator cancels the rest before the next one is granted.
+    field.ledger.cancel_before(1);
+    field.ledger.settle(field.now);
+    field.take();
+    assert!(matches!(field.told()[..], [_, (_, What::Drop { task, .. })] if *task == next));
+    // It has not followed that yet.
+    field.sent.clear();
+    field.say(a, |up| (up.unrecorded, up.applied) = (said.clone(), up.applied - 2));
+    assert_eq!((field.ended(), field.told().len()), (1, 0));
+    // The record is there all the same.
+    field.record(1, a, task, 1, done());
+    assert_eq!(field.ended(), 1);
+    // It was recorded first, and the member does not know that.
+    field.say(a, |up| up.unrecorded = said.clone());
+    assert_eq!((field.ended(), field.told()), (1, vec![(a, &What::Drop { task, copy: 0 })]));
 }
 
 #[test]

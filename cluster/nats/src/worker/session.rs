@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::AckKind;
 use async_nats::{Client, Subject};
 use forebear::Runtime;
-use forebear_cluster::Tasks;
 use forebear_cluster::engine::{Answer, Order, Report, TaskId};
 use forebear_cluster::worker::Node;
+use forebear_cluster::{FailureKind, Tasks};
 use futures_util::StreamExt;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -25,7 +25,8 @@ use super::{Outside, WorkerOptions};
 use crate::objects::Objects;
 use crate::store::{Delivery, Store, Unsent, until};
 use crate::wire::{
-    Claim, Down, INLINE, Names, Parcel, Record, Stage, TaskEnd, Terms, Times, Up, What, decode, encode,
+    Claim, Down, INLINE, Names, Parcel, Record, Stage, TaskEnd, Terms, Times, Unrecorded, Up, What, decode,
+    encode,
 };
 
 /// So much is followed before the session speaks, also if more has come meanwhile.
@@ -34,8 +35,8 @@ const TURNS: usize = 256;
 /// A message whose task is recorded is acknowledged after so long, also if nothing is said before. It is far less than the server waits for that.
 const HELD: Duration = Duration::from_millis(5);
 
-/// An object that the server refuses for so long is an error of its task.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Ends that the server does not record take so many bytes in what is said, or it is one alone.
+const UNRECORDED: usize = 64 << 10;
 
 /// How a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub(super) enum News {
     Report(Report),
     /// The ends of these are recorded, under that number. Their messages can be acknowledged.
     Recorded(Vec<Key>, Vec<Subject>, u64),
+    /// The server has refused to record these for too long, and says why.
+    Unrecorded(Vec<(Key, TaskEnd)>, String),
     Connected,
 }
 
@@ -78,6 +81,8 @@ pub(super) struct Session {
     /// What is to be said: messages that are claimed, ends that are to be recorded, that something has changed, that orders are missing.
     claims: Vec<Claim>,
     ends: Vec<(Key, Subject, TaskEnd)>,
+    /// Ends that the server does not record. The coordinator is told by what is said.
+    unrecorded: HashMap<Key, TaskEnd>,
     changed: bool,
     again: bool,
     /// Messages that are to be acknowledged: with what is said or recorded next, or at that time.
@@ -119,7 +124,7 @@ impl Session {
         let text = |error: async_nats::SubscribeError| error.to_string();
         let mut down = client.subscribe(names.down(terms.epoch, terms.member)).await.map_err(text)?;
         let mut pulses = client.subscribe(names.pulse()).await.map_err(text)?;
-        let store = Store::new(client, names, 1, PATIENCE);
+        let store = Store::new(client, names, 1, terms.times.patience);
         let mut parts = tokio::task::JoinSet::new();
         let to = news.clone();
         parts.spawn(async move {
@@ -169,6 +174,7 @@ impl Session {
             dumps: Vec::new(),
             claims: Vec::new(),
             ends: Vec::new(),
+            unrecorded: HashMap::new(),
             changed: false,
             again: false,
             done: Vec::new(),
@@ -278,12 +284,15 @@ impl Session {
             replies.push(reply);
             its.push(end);
         }
-        let payload = encode(&Record { epoch, member, ends: its }).unwrap_or_default();
+        let record = Record { epoch, member, ends: its };
+        let payload = encode(&record).unwrap_or_default();
         let (store, subject, news) = (self.store.clone(), self.names.result(), self.news.clone());
         tokio::spawn(async move {
             let message = Unsent::new(subject, id, payload);
-            let sequence = store.send(message).await.recorded(&store, drop).await;
-            let _ = news.send(News::Recorded(keys, replies, sequence));
+            let _ = news.send(match store.send(message).await.number(&store).await {
+                Ok(sequence) => News::Recorded(keys, replies, sequence),
+                Err(why) => News::Unrecorded(keys.into_iter().zip(record.ends).collect(), why),
+            });
         });
     }
 
@@ -355,6 +364,7 @@ impl Session {
             progress: self.progress.drain().collect(),
             // One is as long as a message may be that has claims, too.
             dumps: self.dumps.pop().into_iter().collect(),
+            unrecorded: if again { self.unrecorded() } else { Vec::new() },
             holds: again.then(|| {
                 self.held
                     .iter()
@@ -389,9 +399,46 @@ impl Session {
                 self.after = self.after.max(sequence);
                 keys.into_iter().for_each(|key| _ = self.let_go(key));
             }
+            News::Unrecorded(ends, why) => {
+                for (key, end) in ends {
+                    self.unrecorded.insert(key, self.refused(end, &why));
+                }
+                self.again = true;
+            }
             News::Connected => self.again = true,
         }
         None
+    }
+
+    /// What becomes of the end of a task that the server does not record: a result is lost, and a failure is told if it is short.
+    fn refused(&self, end: TaskEnd, why: &str) -> TaskEnd {
+        let lost = |message| Answer::Failed(FailureKind::Store { message });
+        let answer = match end.answer {
+            Answer::Stored { object, .. } => {
+                let store = self.store.clone();
+                tokio::spawn(async move { store.delete(&object.to_string()).await });
+                lost(format!("the server does not take the result: {why}"))
+            }
+            Answer::Done(_) => lost(format!("the server does not take the result: {why}")),
+            Answer::Failed(kind) if encode(&kind).is_ok_and(|bytes| bytes.len() > UNRECORDED) => {
+                lost(format!("it failed, and the server does not take why: {why}"))
+            }
+            other => other,
+        };
+        TaskEnd { answer, ..end }
+    }
+
+    /// As many of those ends as are said together.
+    fn unrecorded(&self) -> Vec<Unrecorded> {
+        let (mut bytes, mut said) = (0, Vec::new());
+        for ((_, copy), end) in &self.unrecorded {
+            bytes += encode(end).map_or(0, |bytes| bytes.len());
+            if bytes > UNRECORDED && !said.is_empty() {
+                break;
+            }
+            said.push(Unrecorded { copy: *copy, end: end.clone() });
+        }
+        said
     }
 
     async fn down(&mut self, down: Down) -> Option<End> {
@@ -440,6 +487,7 @@ impl Session {
 
     /// A message is held no more.
     fn let_go(&mut self, key: Key) -> Option<Held> {
+        self.unrecorded.remove(&key);
         let held = self.held.remove(&key)?;
         self.recording -= usize::from(held.permit.is_none());
         Some(held)

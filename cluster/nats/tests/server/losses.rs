@@ -3,11 +3,13 @@
 use std::fs;
 use std::time::Duration;
 
-use forebear_cluster::{ClusterError, FetchError};
+use forebear_cluster::{ClusterCoordinator, ClusterError, FailureKind, FetchError, RemoteValue};
 use rustix::process::{Pid, Signal, kill_process};
+use serde::de::DeserializeOwned;
 
+use crate::messages::objects;
 use crate::support::{Server, job, shared_url, token, until};
-use crate::{ADD, AS_WORKER, GATE, LOG, LONG, REVERSE, engine, files, pid_in, start};
+use crate::{ADD, AS_WORKER, BYTES, GATE, LOG, LONG, REVERSE, engine, files, pid_in, start};
 
 #[test]
 #[ignore = "needs a server: ci/nats"]
@@ -170,17 +172,62 @@ fn ends_of_workers_while_the_server_is_away_do_not_use_up_their_restarts() {
     cluster.join().unwrap();
 }
 
-/// What fills the store is refused with the server's words, and so are tasks for which there is no room.
-#[test]
-#[ignore = "needs a server: ci/nats"]
-fn what_does_not_fit_into_the_store_of_the_server_is_an_error_and_does_not_hang() {
+/// A server whose store takes 8 MiB.
+fn small_server() -> Server {
     let dir = tempfile::tempdir().unwrap();
     let limits = format!(
         "jetstream {{ store_dir: \"{}/store\", max_file_store: 8388608 }}\nauthorization {{ token: \"{}\" }}",
         dir.path().display(),
         token()
     );
-    let server = Server::start_as(dir, limits);
+    Server::start_as(dir, limits)
+}
+
+/// The server has refused what belongs to this task, and its error says so.
+fn fails<T: DeserializeOwned>(cluster: &ClusterCoordinator, value: RemoteValue<T>, says: &str) {
+    let fetched = value.fetch_timeout(Duration::from_secs(60)).map(drop);
+    let Err(FetchError::Task(failure)) = fetched else { panic!("{says}: {fetched:?}") };
+    let text = failure.to_string();
+    assert!(matches!(failure.kind(), FailureKind::Store { .. }) && text.contains(says), "{text}");
+    assert!(text.contains("resource"), "the server's words: {text}");
+    assert!(matches!(cluster.join(), Err(ClusterError::Task(_))));
+}
+
+/// A result or arguments for which there is no room: the task fails. Nothing of what was refused stays.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_task_whose_arguments_or_result_the_server_refuses_fails_and_nothing_of_that_stays() {
+    let (server, job) = (small_server(), job());
+    let engine = engine(&server.url(), &job, LONG).workers(1).unavailable_after(Duration::from_millis(300));
+    let cluster = start(engine).start().unwrap();
+    fails(&cluster, cluster.schedule(&BYTES, 16 << 20).unwrap(), "could not be kept");
+    fails(&cluster, cluster.schedule(&REVERSE, vec![7; 16 << 20]).unwrap(), "does not take the arguments");
+    assert!(cluster.put(&vec![7_u8; 16 << 20]).is_err());
+    assert_eq!(objects(&server.url(), &job), 0, "what was put in part is purged");
+}
+
+/// The store becomes full while a task runs: there is no room for the record of its end.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_task_whose_record_the_server_refuses_fails_with_the_servers_words() {
+    let (server, (_dir, begun, gate)) = (small_server(), files());
+    let engine = engine(&server.url(), &job(), LONG).workers(1).unavailable_after(Duration::from_millis(300));
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    pid_in(&begun);
+    let mut kept = Vec::new();
+    while let Ok(one) = cluster.put(&vec![7_u8; 100_000]) {
+        kept.push(one);
+    }
+    fs::write(gate, "").unwrap();
+    fails(&cluster, value, "does not take the result");
+}
+
+/// What fills the store is refused with the server's words, and so are tasks for which there is no room.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn what_does_not_fit_into_the_store_of_the_server_is_an_error_and_does_not_hang() {
+    let server = small_server();
     let engine = engine(&server.url(), &job(), LONG).unavailable_after(Duration::from_millis(300));
     let cluster = start(engine).min_workers(0).start().unwrap();
     let put = cluster.put(&vec![7_u8; 16 << 20]).map(|_| ()).unwrap_err();

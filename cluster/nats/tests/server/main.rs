@@ -49,13 +49,16 @@ const REVERSE: TaskFn<Vec<u8>, Vec<u8>> = TaskFn::new("reverse", |_, mut bytes| 
     Ok(bytes)
 });
 
+/// So many bytes.
+const BYTES: TaskFn<usize, Vec<u8>> = TaskFn::new("sevens", |_, n| Ok(vec![7; n]));
+
 /// Keeps what it was given.
 const TABLE: ResourceFn<Vec<u8>, Vec<u8>> = ResourceFn::new("table", |_, table| Ok(table));
 const LENGTH: TaskFn<PerWorker<Vec<u8>>, usize> =
     TaskFn::new("length", |ctx, table| Ok(ctx.local(&table)?.len()));
 
 fn known() -> Tasks {
-    tasks![ADD, LOG, GATE, STUCK, REVERSE, TABLE, LENGTH, EXIT, order::FAIL]
+    tasks![ADD, LOG, GATE, STUCK, REVERSE, BYTES, TABLE, LENGTH, EXIT, order::FAIL]
 }
 
 /// What the workers run that the coordinator starts: this program, with this test alone.

@@ -21,11 +21,11 @@ fn values_larger_than_a_message_go_through_the_store() {
 
 /// How many objects a job has. Each has its bytes under a subject of its own, until it is removed; to count these takes the server one message, and a
 /// listing a consumer.
-fn objects(job: &str) -> usize {
+pub(crate) fn objects(url: &str, job: &str) -> usize {
     use futures_util::TryStreamExt;
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio.block_on(async {
-        let client = async_nats::ConnectOptions::with_token(token()).connect(shared_url()).await.unwrap();
+        let client = async_nats::ConnectOptions::with_token(token()).connect(url).await.unwrap();
         let bucket = format!("FB_{job}_BLOBS");
         let stream =
             async_nats::jetstream::new(client).get_stream_no_info(format!("OBJ_{bucket}")).await.unwrap();
@@ -44,15 +44,15 @@ fn large_arguments_are_kept_while_a_task_needs_them_and_freed_when_it_is_over() 
     pid_in(&begun);
     let values: Vec<_> = (0..2).map(|n| cluster.schedule(&REVERSE, vec![n; 1 << 20]).unwrap()).collect();
     let dropped = cluster.schedule(&REVERSE, vec![9; 1 << 20]).unwrap();
-    until(|| objects(&job) == 3);
+    until(|| objects(&shared_url(), &job) == 3);
     dropped.cancel();
-    until(|| objects(&job) == 2);
+    until(|| objects(&shared_url(), &job) == 2);
     fs::write(gate, "").unwrap();
     held.fetch().unwrap();
     for (n, value) in (0..).zip(values) {
         assert_eq!(value.fetch().unwrap(), vec![n; 1 << 20]);
     }
-    until(|| objects(&job) == 0);
+    until(|| objects(&shared_url(), &job) == 0);
 }
 
 /// A worker's first orders may be too much for one message.

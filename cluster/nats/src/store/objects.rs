@@ -1,0 +1,159 @@
+//! The objects of a job: values that are too large for a message.
+//!
+//! An object is some *chunks*, messages under one subject of their own, and an entry under its name that says which subject that is. That is the form that all clients of NATS know. This crate
+//! writes it itself: a client's own function to put an object does not say which chunks it has written when it fails, and those would stay until the job ends.
+
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::object_store::{GetErrorKind, ObjectStore};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE;
+use bytes::Bytes;
+use ring::digest::{SHA256, digest};
+use tokio::io::AsyncReadExt;
+
+use super::{PAUSE, Refused, Store, text};
+use crate::nats::random;
+
+/// An object of which nothing comes for so long is asked for again.
+const STALL: Duration = Duration::from_secs(5);
+
+/// A chunk has so many bytes at most.
+const CHUNK: usize = 128 << 10;
+
+/// So long the server may take to purge what is under a subject.
+const PURGE: Duration = Duration::from_secs(10);
+
+/// Chunks of an object that is being put. They are purged when this is dropped before the object is there: also if the put is cancelled.
+struct Chunks {
+    store: Store,
+    subject: String,
+    kept: bool,
+}
+
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        let (store, subject) = (self.store.clone(), std::mem::take(&mut self.subject));
+        // Without the runtime the engine has ended, and the job's objects go with it.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { store.purge_objects(&subject).await });
+        }
+    }
+}
+
+impl Store {
+    async fn objects(&self) -> Result<ObjectStore, String> {
+        self.context.get_object_store(self.names.bucket()).await.map_err(text)
+    }
+
+    /// Puts an object, until that succeeds. The error is the server's, if that refuses it for too long. Then nothing of it stays, if the server purges it in time.
+    pub(crate) async fn put(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
+        let mut refused = Refused::default();
+        loop {
+            let bucket = self.names.bucket();
+            // A number of its own each time: a chunk of an earlier try may come late.
+            let number = format!("{:016x}{:016x}", random(), random());
+            let subject = format!("$O.{bucket}.C.{number}");
+            let mut chunks = Chunks { store: self.clone(), subject, kept: false };
+            match self.try_put(name, bytes, &number, &chunks.subject).await {
+                Ok(()) => {
+                    chunks.kept = true;
+                    return Ok(());
+                }
+                Err(why) => {
+                    chunks.kept = true;
+                    // What is there takes the room that the next try needs.
+                    self.purge_objects(&chunks.subject).await;
+                    if self.is_refused(&mut refused, &why) {
+                        // The server may have its entry, and not have said so.
+                        self.purge_objects(&self.entry(name)).await;
+                        return Err(why);
+                    }
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn try_put(&self, name: &str, bytes: &[u8], number: &str, subject: &str) -> Result<(), String> {
+        for chunk in bytes.chunks(CHUNK) {
+            let chunk = Bytes::copy_from_slice(chunk);
+            let sent = self.context.publish(subject.to_owned(), chunk).await.map_err(text)?;
+            sent.await.map_err(text)?;
+        }
+        let bucket = self.names.bucket();
+        // No name of ours has a character that JSON would write in another way.
+        let entry = format!(
+            "{{\"name\":\"{name}\",\"bucket\":\"{bucket}\",\"nuid\":\"{number}\",\"size\":{},\"chunks\":{},\"digest\":\"SHA-256={}\",\"options\":{{\"max_chunk_size\":{CHUNK}}}}}",
+            bytes.len(),
+            bytes.len().div_ceil(CHUNK),
+            URL_SAFE.encode(digest(&SHA256, bytes)),
+        );
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Rollup", "sub");
+        let sent =
+            self.context.publish_with_headers(self.entry(name), headers, entry.into()).await.map_err(text)?;
+        sent.await.map_err(text).map(drop)
+    }
+
+    /// The subject of the entry of an object.
+    fn entry(&self, name: &str) -> String {
+        format!("$O.{}.M.{}", self.names.bucket(), URL_SAFE.encode(name))
+    }
+
+    /// Purges what is under that subject. If the server does not do that in time, it goes with the job.
+    async fn purge_objects(&self, subject: &str) {
+        let purge = async {
+            let stream = format!("OBJ_{}", self.names.bucket());
+            if let Ok(stream) = self.context.get_stream_no_info(stream).await {
+                let _ = stream.purge().filter(subject).await;
+            }
+        };
+        let _ = tokio::time::timeout(PURGE, purge).await;
+    }
+
+    /// Reads an object, until that succeeds. `None`: the server says that it is not there. The error is the server's, if that refuses it for too long.
+    pub(crate) async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        let (mut missing, mut refused) = (0, Refused::default());
+        // A server that has just come back may not have read all that it has stored.
+        while missing < 3 {
+            match self.try_get(name).await {
+                Ok(Some(bytes)) => return Ok(Some(bytes)),
+                Ok(None) => missing += 1,
+                Err(why) if self.is_refused(&mut refused, &why) => return Err(why),
+                Err(_) => {}
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(None)
+    }
+
+    async fn try_get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        let mut object = match self.objects().await?.get(name).await {
+            Ok(object) => object,
+            Err(error) if error.kind() == GetErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(text(error)),
+        };
+        let (mut bytes, mut piece) = (Vec::with_capacity(object.info().size), vec![0; CHUNK]);
+        loop {
+            // What a server had begun to send before it died does not come.
+            let read = tokio::time::timeout(STALL, object.read(&mut piece)).await.map_err(text)?;
+            match read.map_err(text)? {
+                0 => return Ok(Some(bytes)),
+                read => bytes.extend_from_slice(&piece[..read]),
+            }
+        }
+    }
+
+    /// Deletes an object. One that stays goes with the job. A client's own function writes that the object is deleted, for which a full store has no room.
+    pub(crate) async fn delete(&self, name: &str) {
+        let Ok(objects) = self.objects().await else { return };
+        let Ok(info) = objects.info(name).await else { return };
+        self.purge_objects(&self.entry(name)).await;
+        self.purge_objects(&format!("$O.{}.C.{}", self.names.bucket(), info.nuid)).await;
+    }
+}
