@@ -35,6 +35,7 @@ mod alarm;
 mod choose;
 mod coroutines;
 mod driven;
+mod exit;
 mod hold;
 mod idle;
 mod marks;
@@ -61,6 +62,7 @@ use crate::record::counter::Counter;
 use crate::record::fiber::{self, Fiber, WorkerPtr};
 use crate::record::header::Header;
 use crate::record::scope_core::ScopeCore;
+use crate::shared::exit_calls::LeavingCalls;
 use crate::shared::worker::WorkerRecord;
 use crate::shared::workers::Workers;
 use crate::shared::{ScanTurns, Shared};
@@ -133,6 +135,8 @@ pub(crate) struct Worker {
     turns: Cell<u64>,
     /// When this worker last read the clock, for waits that begin on it ([`crate::time::coarse`]).
     tick: Cell<u64>,
+    /// Of a worker with a thread of its own: what is called as that exits (`schedule/worker/exit.rs`).
+    leaving_calls: LeavingCalls,
     /// The driver of a worker that has no thread of its own.
     driver: Option<Box<Driver>>,
 }
@@ -230,6 +234,7 @@ impl Worker {
             jobs: Cell::new((ptr::null(), 0)),
             turns: Cell::new(0),
             tick: Cell::new(0),
+            leaving_calls: LeavingCalls::default(),
             driver: shared.driven.as_ref().map(|driven| Box::new(Driver::new(driven))),
         }
     }
@@ -272,6 +277,7 @@ impl Worker {
     pub(crate) fn drive(&self, engine: &forebear_pool::Worker<Shared>) {
         self.engine.store(ptr::from_ref(engine).cast_mut(), Ordering::Relaxed);
         wake_exactly();
+        self.leaving_calls.begin();
         self.note_time();
         self.post.show_current(Some(fiber::current_slot()));
         let Some(first) = self.first.take() else { unreachable!("taken when the runtime was built") };

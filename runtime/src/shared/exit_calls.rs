@@ -15,14 +15,21 @@
 //! between them. If not exactly one word is like that, or if a later registration leaves it as it was, every question is answered by one more
 //! registration: that needs more memory, and is as safe.
 //!
+//! # A worker's question
+//!
+//! A worker asks at each suspension. [`LeavingCalls`] has the address of the word at hand, so the question is two loads and a comparison. If the word was not
+//! found, a worker registers nothing: it would register a call at each suspension.
+//!
 //! # Invariants
 //!
+//! * **XC2** `LeavingCalls::word` is the word of the thread that asks, or [`NO_ENTRY`].
 //! * **XC1** While [`ExitCalls`] holds an entry, that entry is in the list, and is the thread's latest call: the call itself forgets it. So the
 //!   entry is first in the list if the word names it, since its memory is no other entry's.
 
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering}; // not modelled: the C library's list is not
 
 /// What is called. On the thread that exits.
 pub(crate) type Call = unsafe extern "C" fn(*mut c_void);
@@ -52,13 +59,59 @@ impl ExitCalls {
     }
 }
 
+/// A word that names no entry, for a thread whose own was not found, or is not asked.
+static NO_ENTRY: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// The same for a worker, whose question is short.
+pub(crate) struct LeavingCalls {
+    /// XC2.
+    word: Cell<&'static AtomicPtr<c_void>>,
+    /// What it names while the worker's call is first.
+    latest: Cell<*mut c_void>,
+}
+
+impl LeavingCalls {
+    /// Whether the worker's call is first, or none is registered. By the worker's thread.
+    #[inline(always)]
+    pub(crate) fn are_first(&self) -> bool {
+        self.word.get().load(Ordering::Relaxed) == self.latest.get()
+    }
+
+    /// Says that the worker's thread has begun and asks from now on.
+    pub(crate) fn begin(&self) {
+        // No entry's address.
+        self.latest.set(ptr::dangling_mut());
+    }
+
+    /// Registers `call`, which calls [`end`](Self::end).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn register(&self, call: Call) {
+        let latest = register(call);
+        self.latest.set(latest);
+        self.word.set(if latest.is_null() { &NO_ENTRY } else { list::word().unwrap_or(&NO_ENTRY) });
+    }
+
+    /// The thread exits: it asks no more.
+    pub(crate) fn end(&self) {
+        self.word.set(&NO_ENTRY);
+        self.latest.set(ptr::null_mut());
+    }
+}
+
+impl Default for LeavingCalls {
+    fn default() -> LeavingCalls {
+        LeavingCalls { word: Cell::new(&NO_ENTRY), latest: Cell::new(ptr::null_mut()) }
+    }
+}
+
 pub(crate) use self::list::{are_possible, first, register};
 
 #[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
 mod list {
     use std::ffi::c_int;
     use std::slice;
-    use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicUsize, Ordering}; // not modelled: the C library's list is not
+    use std::sync::atomic::{AtomicIsize, AtomicUsize}; // not modelled: the C library's list is not
 
     use super::*;
 
@@ -119,13 +172,18 @@ mod list {
 
     /// The first entry. Null: there is none, or it is not known.
     pub(crate) fn first() -> *mut c_void {
+        word().map_or(ptr::null_mut(), |word| word.load(Ordering::Relaxed))
+    }
+
+    /// The word of the calling thread, if it is known. Valid as long as the thread.
+    pub(crate) fn word<'a>() -> Option<&'a AtomicPtr<c_void>> {
         match DISTANCE.load(Ordering::Relaxed) {
-            NOT_SOUGHT | NOT_FOUND => ptr::null_mut(),
+            NOT_SOUGHT | NOT_FOUND => None,
             distance => {
                 // SAFETY: the distance leads to a word of the same block (`seek`).
                 let word = unsafe { errno().byte_offset(distance) }.cast::<AtomicPtr<c_void>>();
                 // SAFETY: the word is this thread's, aligned, lives as long as the thread, and is valid with any value.
-                unsafe { &*word }.load(Ordering::Relaxed)
+                Some(unsafe { &*word })
             }
         }
     }
@@ -249,5 +307,9 @@ mod list {
 
     pub(crate) fn first() -> *mut c_void {
         ptr::null_mut()
+    }
+
+    pub(crate) fn word() -> Option<&'static AtomicPtr<c_void>> {
+        None
     }
 }

@@ -125,9 +125,14 @@ pub(crate) fn hold_back<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Whether a wait of this thread's own stack has begun and is not over: it may not have parked yet.
+fn has_begun_to_wait() -> bool {
+    fiber::get().is_some_and(|fiber| !fiber.has_worker() && fiber.context().is_waiting())
+}
+
 /// Whether nothing of the user's may be dropped on this thread, which is no worker and is on its own stack.
 pub(crate) fn holds_back() -> bool {
-    is_in_a_wait() || FOREIGN.try_with(|foreign| foreign.holds.get()).unwrap_or(false)
+    is_in_a_wait() || has_begun_to_wait() || FOREIGN.try_with(|foreign| foreign.holds.get()).unwrap_or(false)
 }
 
 /// What is to be dropped, and must not be where it was found ([`holds_back`]). It goes on a coroutine of the thread's seat, or before the next wait, or when

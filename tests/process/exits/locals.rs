@@ -56,6 +56,7 @@ impl World {
     fn new(kind: &str) -> World {
         let builder = match kind {
             "seeded" => Runtime::builder().seeded(3),
+            "one worker" => Runtime::builder().workers(1),
             _ => Runtime::builder().workers(0),
         };
         World {
@@ -345,5 +346,47 @@ fn a_thread_that_drives_never_goes_on_by_the_destructor_of_a_thread_local_when_a
             });
         });
         end.assert_survived();
+    }
+}
+
+/// A request of a worker ends the process while another is suspended inside a thread-local of that worker.
+#[test]
+fn no_frame_of_a_worker_goes_on_by_the_destructor_of_a_thread_local_when_a_request_ends_the_process() {
+    for often in ["seldom", "often"] {
+        for how in ["wait", "event", "yield"] {
+            let end = child::run(&format!("{often},{how}"), &[], |given| {
+                let (often, how) = given.split_once(',').unwrap();
+                let (often, how) = (often == "often", drives(how));
+                let world = World::new("one worker");
+                let theirs = world.clone();
+                let _ends = world.runtime.spawn(move || {
+                    if often {
+                        theirs.suspend_often();
+                    }
+                    let late = theirs.clone();
+                    LATE.set(Late(Some(Box::new(move || {
+                        assert!(KEY_IS_GONE.get(), "the order is another");
+                        late.go.set();
+                        let gone_on = late.gone_on.clone();
+                        if let Err(refused) = catch_unwind(AssertUnwindSafe(|| how(late))) {
+                            let message = refused.downcast_ref::<String>().expect("a message");
+                            assert!(
+                                message.contains("inside the region 'the end of the process'"),
+                                "{message}"
+                            );
+                        }
+                        assert_eq!(gone_on.load(Ordering::Relaxed), 0);
+                        println!("survived");
+                    }))));
+                    let _suspended = theirs.suspend();
+                    std::process::exit(0);
+                });
+                // A wait for it might run it on this thread.
+                loop {
+                    thread::park();
+                }
+            });
+            end.assert_survived();
+        }
     }
 }

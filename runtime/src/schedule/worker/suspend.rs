@@ -70,6 +70,7 @@ impl Worker {
             // A feed that has nothing to publish makes the next batch a single request.
             && (attention & HUNGRY == 0 || front.is_none() && self.batch.get() == 1)
             && fiber.context().no_suspend().get() == 0
+            && self.leaving_calls.are_first()
             && self.jobs.get().0.is_null()
             && fiber.branches.is_empty()
             && !self.clock_countdown.is_last()
@@ -100,6 +101,9 @@ impl Worker {
         if fiber.context().no_suspend().get() != 0 {
             // Waits have checked this before they began; see the head of `no_suspend`.
             no_suspend::refuse(fiber, "what others do in its scope or join", false);
+        }
+        if !self.leaving_calls.are_first() {
+            self.watch_exit();
         }
         self.settle_jobs();
         fiber.low.set(stack_pointer());
@@ -296,6 +300,9 @@ impl Worker {
     /// The context to enter when the calling fiber yields. `None`: nothing else is ready to run.
     #[inline(never)]
     pub(crate) fn leave_yielding(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
+        if !self.leaving_calls.are_first() {
+            self.watch_exit();
+        }
         self.settle_jobs();
         if !fiber.branches.is_empty() {
             self.publish_arms(fiber);
@@ -384,7 +391,8 @@ impl Worker {
             && self.post.shared_queue.key() == NO_KEY
             && self.shared().injector.key() == NO_KEY
             && fiber.branches.is_empty()
-            && self.jobs.get().0.is_null();
+            && self.jobs.get().0.is_null()
+            && self.leaving_calls.are_first();
         if !quiet {
             return Err(());
         }
