@@ -423,8 +423,10 @@ impl WaitList {
 ///
 /// Q4: the node is a listener's, and the caller has its count.
 unsafe fn listening<'a>(node: NonNull<WaitNode>) -> &'a Listening {
-    // SAFETY: by contract; a listener's node has this in place of a context.
-    unsafe { node.as_ref().context.cast::<Listening>().as_ref() }
+    // SAFETY: by contract.
+    let node = unsafe { node.as_ref() };
+    // SAFETY: Q4: a listener's node has this in place of a context.
+    unsafe { node.context.cast::<Listening>().as_ref() }
 }
 
 /// The listeners of a list that was taken, and the nodes of records (Q4, Q5).
@@ -489,29 +491,29 @@ impl Listeners {
         let mut at = self.ends.map(|(first, _)| first);
         while let Some(node) = at {
             // SAFETY: Q4: this thread has its count until it is notified.
-            let (next, calls_user_code) =
-                unsafe { (node.as_ref().next.get(), listening(node).calls_user_code) };
-            at = next;
+            at = unsafe { node.as_ref() }.next.get();
             #[cfg(mutant = "last_listener_forgotten")]
             if at.is_none() {
                 break;
             }
-            // SAFETY: Q4: the count goes with the call, or with the node.
-            unsafe {
-                if calls_user_code {
-                    last.append(node);
-                } else {
-                    (listening(node).notify)(node, how);
-                }
+            // SAFETY: Q4, as above.
+            let kind = unsafe { listening(node) };
+            if kind.calls_user_code {
+                // SAFETY: Q4: the count goes with the node.
+                unsafe { last.append(node) };
+            } else {
+                // SAFETY: Q4: the count goes with the call.
+                unsafe { (kind.notify)(node, how) };
             }
         }
         let mut at = last.ends.map(|(first, _)| first);
         while let Some(node) = at {
             // SAFETY: Q4, as above.
-            unsafe {
-                at = node.as_ref().next.get();
-                (listening(node).notify)(node, how);
-            }
+            at = unsafe { node.as_ref() }.next.get();
+            // SAFETY: Q4, as above.
+            let kind = unsafe { listening(node) };
+            // SAFETY: Q4: the count goes with the call.
+            unsafe { (kind.notify)(node, how) };
         }
     }
 }
