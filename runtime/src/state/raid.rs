@@ -38,7 +38,7 @@
 //!   nor takes that entry out.
 //! * **RD2** Under the lock, and while `RAIDED` is up, `last` is null or an entry that stands in the list.
 //!
-//! Without `membarrier` nobody raids.
+//! Without `membarrier` nobody raids: what is private stays so until its owner's next scheduling point (decision 0039).
 
 use std::ptr;
 use std::sync::TryLockError;

@@ -79,7 +79,7 @@ fn leave_a_laggard(runtime: &Runtime) {
 }
 
 #[test]
-fn a_filter_that_refuses_membarrier_changes_nothing_whenever_it_comes() {
+fn a_filter_that_refuses_membarrier_breaks_nothing_whenever_it_comes() {
     for when in ["before", "between", "after"] {
         let end = child::run(when, &[], |when| {
             if when == "before" {
@@ -122,6 +122,42 @@ fn a_filter_that_comes_early_may_refuse_both_ways_to_a_fence() {
         leave_a_laggard(&runtime);
     });
     end.assert_survived();
+}
+
+/// Nobody raids then, so children wait for that point, however long their maker computes.
+#[test]
+fn without_membarrier_children_are_run_elsewhere_from_the_next_scheduling_point_of_their_maker() {
+    for when in ["before", "later"] {
+        let end = child::run(when, &[], |when| {
+            if when == "before" {
+                refuse(&[libc::SYS_membarrier]);
+            }
+            let runtime = Runtime::builder().workers(2).build().unwrap();
+            if when == "later" {
+                use_it(&runtime);
+                refuse(&[libc::SYS_membarrier]);
+                use_it(&runtime);
+            }
+            let maker = Request::builder().on(&runtime).own_stack().spawn(|| {
+                let elsewhere = Arc::new(AtomicUsize::new(0));
+                let here = std::thread::current().id();
+                let children = [(); 4].map(|()| {
+                    let elsewhere = elsewhere.clone();
+                    spawn(move || {
+                        assert_ne!(std::thread::current().id(), here);
+                        elsewhere.fetch_add(1, Ordering::Release);
+                    })
+                });
+                while elsewhere.load(Ordering::Acquire) < children.len() {
+                    // A scheduling point at which the maker itself runs nothing.
+                    drop(spawn(|| ()));
+                    std::thread::yield_now();
+                }
+            });
+            maker.wait().unwrap();
+        });
+        end.assert_survived();
+    }
 }
 
 /// Whether each other thread of this process sleeps, and so has come through its start.

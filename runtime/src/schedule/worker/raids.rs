@@ -3,7 +3,7 @@
 //! A worker that goes to sleep raises its hungry bit on all others, and sleeps with a tick while any of them works. If another worker still has
 //! private work after a tick, it has reached no scheduling point since, or none at which it could publish. Then the sleeper raids it. So other
 //! workers can take private work after the longest tick and one of the shortest, less than 5 ms. Only a worker that has slept reads
-//! a clock for this, and a worker that reaches forks and waits is not raided.
+//! a clock for this, and a worker that reaches forks and waits is not raided. Where the system has no `membarrier`, nobody raids.
 //!
 //! # The watch
 //!
