@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebear::pool::WorkerState;
 use forebear::sync::Event;
 use forebear::time::sleep;
-use forebear::{Request, RequestPool, Runtime, ShutdownError, WaitError, spawn};
+use forebear::{BuildError, Request, RequestPool, Runtime, ShutdownError, WaitError, spawn};
 
 use crate::child;
 
@@ -215,4 +215,26 @@ fn a_filter_that_refuses_memory_fails_requests_that_need_new_stacks_and_hangs_no
         drop(runtime);
     });
     end.assert_survived();
+}
+
+/// What has its threads goes on. What would start one is refused, or does without.
+#[test]
+fn a_filter_that_refuses_clone_lets_no_runtime_start_and_leaks_one_whose_last_handle_goes_in_a_request() {
+    let end = child::run("", &[], |_| {
+        let runtime = Runtime::builder().workers(2).build().unwrap();
+        let other = crate::warned(Runtime::builder().name("other").workers(1)).build().unwrap();
+        let request = other.spawn(|| 7);
+        refuse(&[libc::SYS_clone, libc::SYS_clone3]);
+        assert!(matches!(Runtime::builder().workers(1).build(), Err(BuildError::Start(_))));
+        // Its thread for time-outs was not there yet: the workers keep the time.
+        use_it(&runtime);
+        runtime.spawn(move || drop(other)).wait().unwrap();
+        assert_eq!(request.wait().ok(), Some(&7));
+        let synchronous = Runtime::builder().workers(0).build().unwrap();
+        assert_eq!(synchronous.run(|| spawn(|| 7).take().unwrap()), 7);
+        leave_a_laggard(&runtime);
+    });
+    end.assert_survived();
+    let named = "the last handle of runtime 'other' went inside a request, and no thread could be started";
+    assert!(end.stderr.contains(named), "{end:#?}");
 }

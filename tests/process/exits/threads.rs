@@ -213,6 +213,43 @@ fn a_lock_goes_to_the_next_when_who_waits_for_it_stays_behind() {
     end.assert_survived();
 }
 
+/// Nobody is told, so who waits for it with a limit finds out by that, and who waits without one waits for ever.
+#[test]
+fn a_lock_that_a_suspended_request_holds_stays_locked_when_its_thread_exits() {
+    for kind in ["synchronous", "seeded"] {
+        let end = child::run(kind, &[], |kind| {
+            let runtime = match kind {
+                "seeded" => crate::warned(Runtime::builder().seeded(3)).build().unwrap(),
+                _ => synchronous(),
+            };
+            let (lock, go) = (Arc::new(Mutex::new(0)), Arc::new(Event::new()));
+            let holder = on_a_thread(|| {
+                let (lock, go, held) = (lock.clone(), go.clone(), Arc::new(Event::new()));
+                let holds = held.clone();
+                let request = runtime.spawn(move || {
+                    let mut guard = lock.lock();
+                    holds.set();
+                    _ = go.wait();
+                    *guard += 1;
+                });
+                runtime.enter(|| held.wait().unwrap());
+                request
+            });
+            // It is over for all who wait for it.
+            assert!(matches!(holder.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
+            go.set();
+            let stays_locked = || {
+                assert!(lock.try_lock().is_none());
+                assert!(lock.lock_timeout(Duration::from_millis(1)).is_err());
+            };
+            runtime.enter(stays_locked);
+            runtime.run(stays_locked);
+            stays_locked();
+        });
+        end.assert_survived();
+    }
+}
+
 #[test]
 fn what_a_thread_has_submitted_and_not_begun_runs_elsewhere_when_it_exits() {
     for kind in ["synchronous", "seeded"] {
