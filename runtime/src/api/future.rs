@@ -77,7 +77,7 @@ impl FutureWait {
         task: &mut Context<'_>,
     ) -> Poll<Result<(), WaitError>> {
         let Some(fiber) = foreign::fiber() else { return Poll::Ready(Err(WaitError::ShutDown)) };
-        let clone = || Wakes::by(task.waker().clone());
+        let clone = || Wakes::by_clone_of(task.waker());
         // SAFETY: by contract.
         let (shared, outside) = match unsafe { self.registration.enter(fiber, header, clone) } {
             RegisterResult::Over => return Poll::Ready(Ok(())),

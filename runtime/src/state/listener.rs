@@ -37,7 +37,7 @@ use std::ptr::NonNull;
 use std::sync::PoisonError;
 use std::task::Waker;
 
-use forebear_context::context::{Listening, WaitNode};
+use forebear_context::context::{Listening, WaitNode, user_code};
 use forebear_context::error::internal::drop_contained;
 use forebear_context::shim::{Arc, Mutex, MutexGuard, mutant};
 
@@ -143,6 +143,11 @@ impl Wakes {
         Wakes(Mutex::new(WakeState::Waiting(waker)))
     }
 
+    /// Wakes by a clone of this one.
+    pub fn by_clone_of(waker: &Waker) -> Wakes {
+        Wakes::by(copy(waker))
+    }
+
     fn lock(&self) -> MutexGuard<'_, WakeState> {
         // Nothing that runs under it can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -155,7 +160,7 @@ impl Wakes {
             WakeState::Waiting(before) if before.will_wake(waker) => return true,
             WakeState::Waiting(_) => {}
         }
-        let mut waker = WakeState::Waiting(waker.clone());
+        let mut waker = WakeState::Waiting(copy(waker));
         mutant!("waker_renewed_past_the_end", {
             *self.lock() = waker;
             return true;
@@ -180,12 +185,18 @@ impl Wakes {
     /// Wakes the task, unless that was done before. What the waker panics with goes no further: the panic hook has shown it.
     pub fn wake(&self) {
         let before = mem::replace(&mut *self.lock(), WakeState::Over);
-        if let WakeState::Waiting(waker) = before
-            && let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()))
-        {
+        let WakeState::Waiting(waker) = before else { return };
+        user_code();
+        if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake())) {
             drop_contained(payload);
         }
     }
+}
+
+/// A waker's `clone` is user code.
+fn copy(waker: &Waker) -> Waker {
+    user_code();
+    waker.clone()
 }
 
 /// A listener may go that has not been notified: what its waker's destructor panics with goes no further.

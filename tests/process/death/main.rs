@@ -7,6 +7,8 @@
 //! there is nothing to test here.
 #![cfg(all(unix, not(forebear_threads)))]
 
+#[cfg(debug_assertions)]
+mod assertions;
 mod child;
 mod faults;
 mod fork;

@@ -13,6 +13,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use forebear_context::clock::deadline_after;
+use forebear_context::context::user_code;
 use forebear_context::shim::mutant;
 use forebear_context::shim::thread::{Builder, JoinHandle, current};
 use forebear_context::shim::{Condvar, Mutex, MutexGuard, time};
@@ -147,10 +148,10 @@ impl SharedWatchdog {
 
     /// Has the thread stop, wherever it sleeps.
     fn ask(&self) {
-        mutant!("timer_stop_wakes_first", self.waker.iter().for_each(Waker::wake_by_ref));
+        mutant!("timer_stop_wakes_first", wake(&self.waker));
         self.lock().stop = true;
         self.changed.notify_all();
-        mutant!("timer_stop_wakes_first", (), self.waker.iter().for_each(Waker::wake_by_ref));
+        mutant!("timer_stop_wakes_first", (), wake(&self.waker));
     }
 
     /// Waits until a flag is set, for at most `time`; says whether it is.
@@ -185,7 +186,7 @@ impl SharedWatchdog {
         for _ in 0..2 {
             let _ = watchdog.turn_when_due(true, true);
         }
-        let jumps = watchdog.clock.subscribe(Box::new(move |_| waker.iter().for_each(Waker::wake_by_ref)));
+        let jumps = watchdog.clock.subscribe(Box::new(move |_| wake(&waker)));
         watchdog.hooks.tell(&TimerEvent::Started);
         while !self.lock().stop {
             if watchdog.turn_when_due(jumps.is_some(), self.waker.is_some()).is_err() {
@@ -193,6 +194,14 @@ impl SharedWatchdog {
             }
         }
         watchdog.hooks.tell(&TimerEvent::Stopped);
+    }
+}
+
+/// Wakes the queue, by a waker that may be the user's.
+fn wake(waker: &Option<Waker>) {
+    if let Some(waker) = waker {
+        user_code();
+        waker.wake_by_ref();
     }
 }
 
