@@ -246,7 +246,7 @@ impl ClusterCoordinator {
         joined
     }
 
-    /// The same, for `timeout` at most. `false`: not all have ended.
+    /// The same, for `timeout` at most. `false`: not all have ended. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///

@@ -290,7 +290,7 @@ impl<T: DeserializeOwned> RemoteValue<T> {
         self.get(None, false)
     }
 
-    /// The same, and gives up after `timeout`. The task runs on.
+    /// The same, and gives up after `timeout`. The task runs on. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///

@@ -411,7 +411,10 @@ impl<Q: Queue> fmt::Debug for ThreadPoolBuilder<Q> {
     }
 }
 
-/// The pool has been stopped; the task that it did not take.
+/// The error of [`ThreadPool::submit`]: the pool takes no more tasks, and the task comes back as it was.
+///
+/// A caller meets it from the moment at which anybody calls [`ThreadPool::stop`]: after that call, or in another thread or a running task of the pool
+/// meanwhile. The pool never takes tasks again. The caller may run the task itself, give it to another pool, or drop it.
 ///
 /// ```
 /// use forebear::pool::{FifoQueue, Job, Stopped, ThreadPool};

@@ -200,7 +200,8 @@ impl Coordinator {
         }
     }
 
-    /// As [`wait_for_stop`](Self::wait_for_stop), up to `timeout` on the clock of the caller's runtime. `false`: no stop was requested in that time.
+    /// As [`wait_for_stop`](Self::wait_for_stop), up to `timeout` on the clock of the caller's runtime. `false`: no stop was requested in that time. A timeout of
+    /// zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///

@@ -117,7 +117,8 @@ impl Barrier {
         self.within(Limit::Never, Location::caller()).map_err(Refused::untimed)
     }
 
-    /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime.
+    /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once: the caller arrives only if it is
+    /// the last that is missing.
     ///
     /// Suspends. A cancellation point.
     ///

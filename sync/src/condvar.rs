@@ -193,6 +193,8 @@ impl Condvar {
 
     /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime. To take the mutex again may take longer.
     ///
+    /// With a timeout of zero it takes no notification and times out. It releases the mutex all the same, and takes it again.
+    ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
@@ -224,7 +226,8 @@ impl Condvar {
         self.within(guard, Limit::After(timeout), Location::caller()).map_err(Refused::timed)
     }
 
-    /// As [`wait_while`](Self::wait_while), for `timeout` at most. When time is up it calls `condition` once more.
+    /// As [`wait_while`](Self::wait_while), for `timeout` at most, on the clock of the runtime. When time is up it calls `condition` once more; so it
+    /// does with a timeout of zero, after it has released the mutex and taken it again.
     ///
     /// Suspends. A cancellation point.
     ///

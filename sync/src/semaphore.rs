@@ -193,7 +193,7 @@ impl Semaphore {
         self.acquire_many_timeout(1, timeout)
     }
 
-    /// Waits for `n` permits at once, for `timeout` at most.
+    /// Waits for `n` permits at once, for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///

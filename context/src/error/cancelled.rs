@@ -93,7 +93,8 @@ pub enum CancelReason {
     Deadline,
     /// Its expiration timer ran out.
     Expired,
-    /// What manages the request was stopped. For programs to give to `abort`: forebear itself gives this reason to no request yet.
+    /// What manages the request was stopped. A stop of a coordinator or supervisor (the crate `forebear-supervise`) gives this reason to the
+    /// requests that are registered as workers, and to the request that runs its main function. A program may give it to `abort`.
     Stopped,
     /// Its runtime was shut down.
     Shutdown,
@@ -115,7 +116,7 @@ impl fmt::Display for CancelReason {
             CancelReason::PoolCancelled => "its pool was cancelled",
             CancelReason::Deadline => "its deadline passed",
             CancelReason::Expired => "its expiration timer ran out",
-            CancelReason::Stopped => "its coordinator was stopped",
+            CancelReason::Stopped => "what manages it was stopped",
             CancelReason::Shutdown => "its runtime was shut down",
             CancelReason::ThreadExited => "the thread that ran it has exited",
             CancelReason::Other(n) => return write!(f, "reason {n}"),

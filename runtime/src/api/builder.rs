@@ -110,7 +110,7 @@ impl RequestBuilder {
 
     /// For how long it may take, from when it is made, on the clock of its runtime: then it is aborted, with
     /// [`CancelReason::Deadline`], also while others wait for it. That is a [`deadline`](Self::deadline); of two the nearer one counts. A
-    /// duration that an `Instant` cannot express is no limit.
+    /// duration that an `Instant` cannot express is no limit. A timeout of zero ends it at once, and its callable is not called.
     ///
     /// ```
     /// use std::time::Duration;

@@ -111,7 +111,7 @@ impl Semaphore {
         Ok(OwnedSemaphorePermit { semaphore: self, permits: n })
     }
 
-    /// As [`acquire_many_timeout`](Self::acquire_many_timeout), for permits that borrow nothing.
+    /// As [`acquire_many_timeout`](Self::acquire_many_timeout), for permits that borrow nothing. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///
