@@ -170,6 +170,12 @@ impl Ready {
         self.woken + self.yielded.len()
     }
 
+    /// How many were woken and may continue.
+    #[inline(always)]
+    pub(crate) fn woken(&self) -> usize {
+        self.woken
+    }
+
     /// Whether nothing but yielders could continue.
     #[inline(always)]
     pub(crate) fn only_yielded(&self) -> bool {

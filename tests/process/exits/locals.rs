@@ -390,3 +390,55 @@ fn no_frame_of_a_worker_goes_on_by_the_destructor_of_a_thread_local_when_a_reque
         }
     }
 }
+
+/// Both thread-locals are used for the first time by the frame itself, just before it is suspended on the shortest way.
+#[test]
+fn no_frame_of_a_worker_goes_on_when_a_request_ends_the_process_right_after_its_suspension() {
+    for way in ["park", "yield"] {
+        let end = child::run(way, &[], |way| {
+            let yields = way == "yield";
+            let world = World::new("one worker");
+            let theirs = world.clone();
+            let _ends = world.runtime.spawn(move || {
+                let [starts, may_go_on, begun] = [(); 3].map(|()| Arc::new(Event::new()));
+                let frame = {
+                    let (world, starts, may_go_on, begun) =
+                        (theirs.clone(), starts.clone(), may_go_on.clone(), begun.clone());
+                    move || {
+                        // The first suspension of a request never takes the shortest way.
+                        starts.set();
+                        may_go_on.wait().unwrap();
+                        begun.set();
+                        let late = world.clone();
+                        LATE.set(Late(Some(Box::new(move || {
+                            assert!(KEY_IS_GONE.get(), "the order is another");
+                            late.go.set();
+                            let gone_on = late.gone_on.clone();
+                            let refused = catch_unwind(AssertUnwindSafe(|| drives("yield")(late)));
+                            assert_eq!(gone_on.load(Ordering::Relaxed), 0, "a frame has gone on");
+                            assert!(refused.is_err());
+                            println!("survived");
+                        }))));
+                        KEY.with(|key| {
+                            _ = if yields { yield_now() } else { world.go.wait() };
+                            world.gone_on.fetch_add(key.0[0].len(), Ordering::Relaxed);
+                        });
+                    }
+                };
+                let _suspended = theirs.runtime.spawn(frame);
+                starts.wait().unwrap();
+                may_go_on.set();
+                while yields && !begun.is_set() {
+                    yield_now().unwrap();
+                }
+                begun.wait().unwrap();
+                std::process::exit(0);
+            });
+            // A wait for it might run it on this thread.
+            loop {
+                thread::park();
+            }
+        });
+        end.assert_survived();
+    }
+}

@@ -66,12 +66,14 @@ impl Worker {
             return None;
         }
         let (attention, front) = (self.post.attention.get(), self.list.front());
+        // One branch for all that is 0 on this way.
+        let busy = fiber.context().no_suspend().get() as usize
+            | self.leaving_calls.difference()
+            | self.jobs.get().0.addr();
         let first = attention & (RAISED | MESSAGE | DRIVEN | HOLDS) == 0
             // A feed that has nothing to publish makes the next batch a single request.
             && (attention & HUNGRY == 0 || front.is_none() && self.batch.get() == 1)
-            && fiber.context().no_suspend().get() == 0
-            && self.leaving_calls.are_first()
-            && self.jobs.get().0.is_null()
+            && busy == 0
             && fiber.branches.is_empty()
             && !self.clock_countdown.is_last()
             && self.post.mailbox.is_empty()
@@ -384,15 +386,17 @@ impl Worker {
     /// The fast path of a yield: only yielders are ready on this worker. `Err`: take the slow path.
     #[inline(always)]
     pub(crate) fn rotate(&self, fiber: &Fiber) -> Result<Option<NonNull<Coroutine>>, ()> {
-        let quiet = self.post.attention.get() == 0
+        // One branch for all that is 0 on this way.
+        let busy = self.post.attention.get() as usize
+            | self.leaving_calls.difference()
+            | self.list.first().load(Ordering::Relaxed).addr()
+            | self.ready().woken()
+            | self.jobs.get().0.addr();
+        let quiet = busy == 0
             && self.post.mailbox.is_empty()
-            && self.list.front().is_none()
-            && self.ready().only_yielded()
             && self.post.shared_queue.key() == NO_KEY
             && self.shared().injector.key() == NO_KEY
-            && fiber.branches.is_empty()
-            && self.jobs.get().0.is_null()
-            && self.leaving_calls.are_first();
+            && fiber.branches.is_empty();
         if !quiet {
             return Err(());
         }
