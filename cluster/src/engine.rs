@@ -43,6 +43,7 @@
 //! | large values | a map in the process | files in a directory of the job | objects of a bucket |
 
 mod bytes;
+mod failures;
 mod format;
 mod object;
 mod sink;
@@ -58,6 +59,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ClusterError, FailureKind};
 use crate::task::Tasks;
 
+pub use self::failures::{Failures, Life};
 pub use self::format::{Format, Refused};
 pub use self::object::{INLINE, ObjectId, ObjectStore, StoreError};
 pub use self::sink::EventSink;

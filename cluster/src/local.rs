@@ -50,10 +50,10 @@ use std::time::Duration;
 use self::files::Files;
 use self::frames::LONGEST;
 use self::process::{Process, launch, spawn};
-use self::restart::{Failures, start_later};
+use self::restart::start_later;
 use crate::cache::CACHE;
 use crate::dispatch::Dispatcher;
-use crate::engine::{Engine, Event, Job, Link, WarningHook, WorkerId, start_error};
+use crate::engine::{Engine, Event, Failures, Job, Link, WarningHook, WorkerId, start_error};
 use crate::error::ClusterError;
 use crate::in_process::LocalLink;
 
@@ -239,7 +239,7 @@ impl LocalProcesses {
     /// ```
     /// use forebear_cluster::LocalProcesses;
     ///
-    /// // Whoever passes more than this by value has forgotten a `put`.
+    /// // A caller that passes more than this by value has forgotten a `put`.
     /// let engine = LocalProcesses::new(4).args_limit(16 << 20);
     /// ```
     #[must_use]

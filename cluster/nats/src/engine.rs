@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 use async_nats::Client;
 use forebear_cluster::ClusterError;
 use forebear_cluster::engine::{
-    Answer, Envelope, Event, EventSink, Job, Link, ObjectStore, Resource, ResourceId, TaskId, WorkerId,
+    Answer, Envelope, Event, EventSink, Job, Life, Link, ObjectStore, Resource, ResourceId, TaskId, WorkerId,
     start_error,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -48,7 +48,7 @@ use tokio::sync::watch;
 
 use self::parts::{Begun, Held, Outgoing, begin, publish};
 use crate::access::Access;
-use crate::launch::{Again, Ended, Launcher, Life};
+use crate::launch::{Again, Ended, Launcher};
 use crate::ledger::{Act, Ledger};
 use crate::objects::Objects;
 use crate::store::{Looks, PAUSE, Store};

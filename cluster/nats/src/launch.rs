@@ -10,8 +10,6 @@
 //! A thread waits for the pidfd of each process, kills its group, reaps it, and tells the engine at once that it is dead: nobody waits for a lease then. A pidfd names the process and no
 //! other, so a kill never hits a stranger.
 
-mod failures;
-
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -25,15 +23,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebear_cluster::engine::WarningHook;
+use forebear_cluster::engine::{Failures, Life, WarningHook};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
-use self::failures::Failures;
-pub(crate) use self::failures::Life;
 use crate::access::Access;
 use crate::engine::Wish;
 use crate::wire::{decode, encode};

@@ -20,11 +20,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 use super::files::Files;
 use super::frames::{Inlet, Said, ToWorker, Welcome};
 use super::outlet::Outlet;
-use super::restart::{Life, left, restart};
+use super::restart::{left, restart};
 use super::{LocalCluster, MARK, ROOM, lock};
 use crate::by_task::ByTask;
 use crate::dispatch::{Dispatcher, Port};
-use crate::engine::{Order, Refused, Report, TaskId, WarningHook, WorkerId};
+use crate::engine::{Life, Order, Refused, Report, TaskId, WarningHook, WorkerId};
 
 /// The way to a worker process.
 pub(super) struct Process {
@@ -187,6 +187,8 @@ impl Process {
             ready: self.ready.get().map(Instant::elapsed),
             finished: self.finished.load(Ordering::Relaxed),
             busy: !lock(&self.running).is_empty(),
+            // There is no server.
+            alone: false,
             how: status.map_or_else(|error| error.to_string(), |status| status.to_string()),
         }
     }

@@ -9,7 +9,7 @@ use super::Ledger;
 use crate::wire::{Unrecorded, What};
 
 impl Ledger {
-    /// A member says how a task has ended, since the server does not record that. It says so until it is told to drop the task.
+    /// A member says how a task has ended, since the server does not record that. It says so until the coordinator has it drop the task.
     pub(super) fn unrecorded(&mut self, member: u64, Unrecorded { copy, end }: Unrecorded) {
         let task = end.task;
         self.task_end(member, end);

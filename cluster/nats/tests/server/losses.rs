@@ -54,7 +54,7 @@ fn the_loss_of_the_server_is_raised_until_it_is_back() {
     let fetch = forebear::spawn(move || waits.fetch());
     fetch.submit();
     server.kill();
-    // A fetch is told as the other calls are, also one that reads from the store.
+    // A fetch gets the same error as the other calls, also one that reads from the store.
     let fetched = fetch.take().unwrap();
     assert!(matches!(fetched, Err(FetchError::Unavailable { .. })), "{fetched:?}");
     let fetched = large.fetch();
