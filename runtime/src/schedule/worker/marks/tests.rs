@@ -49,10 +49,20 @@ fn worker() -> &'static Worker {
     fiber::get().and_then(Fiber::worker).unwrap()
 }
 
-/// Waits until the other worker sleeps and has said so here: what is spawned next is attended to.
-fn until_the_other_sleeps() {
-    let is_asleep = || worker().shared().signals.sleeping() == 1;
-    assert!(is_soon(|| is_asleep() && worker().post.attention.get() & HUNGRY != 0));
+/// Waits until the other worker sleeps, has said so here, and watches: what is spawned next is attended to, and raided if that takes long.
+fn until_the_other_watches() {
+    let shared = worker().shared();
+    assert!(is_soon(|| {
+        if shared.signals.sleeping() == 0 || worker().post.attention.get() & HUNGRY == 0 {
+            return false;
+        }
+        let watches = !shared.watchers.is_empty();
+        if !watches {
+            // It fell asleep before this worker had work, so nothing but a published request would wake it.
+            shared.signals.notify_any();
+        }
+        watches
+    }));
 }
 
 /// Waits until the other worker has raided this one and found nothing to start.
@@ -69,7 +79,7 @@ fn a_child_that_a_cancelled_request_spawns_is_raided_by_nobody() {
     let maker = {
         let (began, raided) = (began.clone(), raided.clone());
         move || -> Result<(), Error> {
-            until_the_other_sleeps();
+            until_the_other_watches();
             Request::current().unwrap().abort(CancelReason::Asked);
             let seen = began.clone();
             BETWEEN.set(Some(Box::new(move || {
@@ -97,7 +107,7 @@ fn a_child_that_is_raided_before_its_maker_is_cancelled_hears_of_the_cancel() {
     let maker = {
         let (began, heard) = (began.clone(), heard.clone());
         move || -> Result<(), Error> {
-            until_the_other_sleeps();
+            until_the_other_watches();
             let (seen, own) = (began.clone(), Request::current().unwrap());
             BETWEEN.set(Some(Box::new(move || {
                 assert!(is_soon(|| seen.load(Ordering::Relaxed)), "no worker has raided the maker");
