@@ -121,6 +121,17 @@ struct Leased {
     cancelled: bool,
 }
 
+/// How a worker has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Going {
+    /// It has died, and what it ran with it.
+    Died,
+    /// The program has killed it by its control, so no task can be to blame.
+    Killed,
+    /// It counts as dead. What it runs has not ended, and will answer.
+    RunsOn,
+}
+
 /// The caller that empties the outbox. If it panics, it leaves to others what it has not sent.
 struct Sending<'a> {
     of: &'a Dispatcher,
@@ -341,8 +352,8 @@ impl Dispatcher {
         self.change(|state| state.drain(id));
     }
 
-    /// A worker is dead: its tasks go back. `still_runs`: what it ran has not ended, and will answer.
-    pub(crate) fn gone(&self, id: &WorkerId, still_runs: bool) {
+    /// A worker is gone: its tasks go back.
+    pub(crate) fn gone(&self, id: &WorkerId, how: Going) {
         self.change(|state| {
             let Some(worker) = state.workers.get_mut(id) else { return };
             if worker.state == WorkerState::Gone {
@@ -351,7 +362,7 @@ impl Dispatcher {
             worker.state = WorkerState::Gone;
             state.outbox.push_back(Message::Stop(worker.port.clone()));
             let mut leases: Vec<Leased> = mem::take(&mut worker.running).into_values().collect();
-            if still_runs {
+            if how == Going::RunsOn {
                 let orphans =
                     leases.iter().map(|leased| (leased.queued.envelope.task, leased.queued.attempts));
                 worker.orphans.extend(orphans);
@@ -361,8 +372,8 @@ impl Dispatcher {
                 // It has not begun.
                 state.queue.push_front(*queued);
             }
-            let alone = leases.len() == 1;
-            leases.into_iter().for_each(|leased| state.put_back(id, leased, alone));
+            let (died, alone) = (how != Going::Killed, leases.len() == 1);
+            leases.into_iter().for_each(|leased| state.put_back(id, leased, died, alone));
             state.tell_worker(id);
             state.forget_if_over(id);
         });
@@ -569,18 +580,18 @@ impl DispatchState {
         }
     }
 
-    /// The worker of this lease is gone. `alone`: it had no other one.
-    fn put_back(&mut self, id: &WorkerId, leased: Leased, alone: bool) {
+    /// The worker of this lease is gone. `died`: that counts as a death. `alone`: it had no other one.
+    fn put_back(&mut self, id: &WorkerId, leased: Leased, died: bool, alone: bool) {
         let Leased { mut queued, cancelled } = leased;
         let (task, attempts) = (queued.envelope.task, queued.attempts);
-        queued.deaths += 1;
+        queued.deaths += u32::from(died);
         if cancelled {
             self.end(task, Some(id.clone()), attempts, Answer::Cancelled, Duration::ZERO);
         } else if queued.due.is_some_and(|due| due <= Instant::now()) {
             // Another worker would only say so.
             let answer = Answer::Failed(FailureKind::TimedOut);
             self.end(task, Some(id.clone()), attempts, answer, Duration::ZERO);
-        } else if alone && queued.is_suspect() {
+        } else if died && alone && queued.is_suspect() {
             let answer = Answer::Failed(FailureKind::Poisoned { attempts: queued.deaths });
             self.end(task, None, attempts, answer, Duration::ZERO);
         } else {

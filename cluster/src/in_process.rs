@@ -10,7 +10,7 @@ use forebear::Runtime;
 
 use self::objects::Objects;
 use crate::cache::CACHE;
-use crate::dispatch::{Dispatcher, Port};
+use crate::dispatch::{Dispatcher, Going, Port};
 use crate::engine::{
     Engine, Envelope, Job, Link, ObjectStore, Order, Resource, ResourceId, TaskId, WorkerId,
 };
@@ -194,7 +194,7 @@ impl InProcessControl {
     /// ```
     pub fn fail(&self, name: &str) {
         if let Some((dispatcher, id)) = self.find(name) {
-            dispatcher.gone(&id, true);
+            dispatcher.gone(&id, Going::RunsOn);
         }
     }
 

@@ -43,7 +43,6 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::mem;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -362,12 +361,11 @@ impl LocalProcessesControl {
         dispatcher.map_or(0, |dispatcher| dispatcher.count_dropped())
     }
 
-    /// Kills the worker of this name. Its tasks run again on others, and it is not started again. Nothing happens if there is none. Does not suspend.
+    /// Kills the worker of this name. Its tasks run again on others, and this death does not count toward their [limit](crate::ClusterCoordinatorBuilder::max_attempts). It is not started again. Nothing happens if there is none. Does not suspend.
     pub fn kill(&self, name: &str) {
         let process = lock(&self.0).names.get(name).and_then(|named| named.process.upgrade());
         if let Some(process) = process {
-            process.wanted.store(true, Ordering::Relaxed);
-            process.kill();
+            process.kill_for_program();
         }
     }
 }

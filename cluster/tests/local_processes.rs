@@ -19,7 +19,7 @@ use forebear_cluster::{
 };
 use rustix::process::Signal;
 
-use crate::deaths::{AS_WORKER, EXIT, GATE, STUCK, files, is_dead, pid_in, send, until};
+use crate::deaths::{AS_WORKER, EXIT, GATE, STUCK, files, is_dead, judged, pid_in, send, until};
 
 const PID: TaskFn<(), u32> = TaskFn::new("pid", |_, ()| Ok(process::id()));
 
@@ -454,23 +454,21 @@ fn a_worker_that_ends_again_and_again_with_nothing_to_do_is_given_up_and_calls_s
     assert!(!begun.exists(), "it is started no more");
 }
 
-/// Three tasks beside the one that kills their worker, which may take two with it.
 #[test]
 fn tasks_beside_the_one_that_kills_their_worker_are_not_judged_before_they_have_run_alone() {
-    let dir = tempfile::tempdir().unwrap();
     let cluster = start(engine(1).slots(4).on_warning(|_| {})).max_attempts(2).start().unwrap();
-    let (gate, begun) = (dir.path().join("gate"), |n: u32| dir.path().join(format!("begun {n}")));
-    let good: Vec<_> = (0..3).map(|n| cluster.schedule(&GATE, (begun(n), gate.clone())).unwrap()).collect();
-    (0..3).for_each(|n| _ = pid_in(&begun(n)));
-    let bad = cluster.schedule_with(&TaskOptions::new().raise(false), &EXIT, 3).unwrap();
-    until(|| cluster.metrics().returned >= 8 || cluster.metrics().failed > 0);
-    fs::write(&gate, "").unwrap();
-    let Err(FetchError::Task(failure)) = bad.fetch() else { panic!("it has ended its process") };
-    assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 3 });
-    for value in good {
-        assert_eq!(value.fetch().unwrap().1, 3);
-    }
-    cluster.join().unwrap();
+    judged::neighbours_are_judged_by_a_death_of_their_own(&cluster);
+}
+
+#[test]
+fn a_kill_by_the_program_is_no_task_s_fault() {
+    let engine = engine(1).on_warning(|_| {});
+    let control = engine.control();
+    let cluster = start(engine).max_attempts(1).start().unwrap();
+    judged::what_the_program_kills_is_no_death(&cluster, || {
+        control.kill("worker-0");
+        control.add("worker-0").unwrap();
+    });
 }
 
 /// Its worker dies more often than it may with nothing to do.
@@ -527,12 +525,9 @@ fn a_worker_whose_program_cannot_be_started_for_a_while_comes_back() {
 #[test]
 fn a_task_that_ends_its_process_is_not_tried_for_ever_and_others_go_on() {
     let cluster = start(engine(1)).max_attempts(2).start().unwrap();
-    for status in [0, 3, -1] {
-        let value = cluster.schedule_with(&TaskOptions::new().raise(false), &EXIT, status).unwrap();
-        let Err(FetchError::Task(failure)) = value.fetch() else { panic!("it has ended its process") };
-        assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 2 });
-        cluster.schedule(&PID, ()).unwrap().fetch().unwrap();
-    }
+    judged::a_task_that_ends_its_process_fails(&cluster, || {
+        _ = cluster.schedule(&PID, ()).unwrap().fetch().unwrap();
+    });
 }
 
 #[test]

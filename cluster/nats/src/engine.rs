@@ -68,6 +68,8 @@ pub(crate) enum Wish {
     Make(Resource),
     Free(ResourceId),
     Dump(u64, Vec<WorkerId>),
+    /// The program kills a process that this one has started.
+    Killed(u64),
     /// A process that this one has started has ended. `again`: if nobody wanted that.
     Died {
         launch: u64,
@@ -337,6 +339,7 @@ impl Engine {
             Wish::Make(resource) => self.ledger.make(resource),
             Wish::Free(resource) => self.ledger.free(resource),
             Wish::Dump(inquiry, workers) => self.ledger.dump(inquiry, &workers),
+            Wish::Killed(launch) => self.ledger.killed(launch),
             Wish::Died { launch, again } => {
                 let past = self.ledger.died(launch, now);
                 if let Some(Again { name, begun, how }) = again {

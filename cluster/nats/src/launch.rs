@@ -211,10 +211,14 @@ impl Launcher {
         Ok(())
     }
 
-    /// Sends a signal to the workers of this name.
+    /// Sends a signal to the workers of this name. The engine knows of a kill before it can know of the death.
     pub(crate) fn signal(&self, name: &str, signal: Signal) {
-        for process in self.lock().processes.values_mut().filter(|process| process.name == name) {
+        let mut inner = self.lock();
+        for (launch, process) in inner.processes.iter_mut().filter(|(_, process)| process.name == name) {
             process.wanted = true;
+            if signal == Signal::KILL {
+                let _ = self.wishes.send(Wish::Killed(*launch));
+            }
             let _ = pidfd_send_signal(&*process.pidfd, signal);
         }
     }

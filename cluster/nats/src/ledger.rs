@@ -80,6 +80,8 @@ pub(crate) struct Ledger {
     last_member: u64,
     /// Starts of programs that have ended, the newest ones.
     dead: BTreeSet<u64>,
+    /// Starts of programs that the program has killed by its control, and that have not ended.
+    killed: BTreeSet<u64>,
     /// Starts of programs that have not ended, and have been ready; and those whose members have finished tasks, and are gone.
     were_ready: HashSet<u64>,
     have_finished: HashSet<u64>,
@@ -176,6 +178,7 @@ impl Ledger {
             names: Known::default(),
             last_member: 0,
             dead: BTreeSet::new(),
+            killed: BTreeSet::new(),
             were_ready: HashSet::new(),
             have_finished: HashSet::new(),
             resources: BTreeMap::new(),

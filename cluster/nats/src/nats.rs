@@ -270,7 +270,7 @@ impl NatsControl {
         }
     }
 
-    /// Kills the worker of this name. Its tasks run again on others. Nothing happens if this process has not started it.
+    /// Kills the worker of this name. Its tasks run again on others, and this death does not count toward their [limit](forebear_cluster::ClusterCoordinatorBuilder::max_attempts). Nothing happens if this process has not started it.
     pub fn kill(&self, name: &str) {
         if let Some(launcher) = self.launcher() {
             launcher.signal(name, rustix::process::Signal::KILL);

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use forebear_cluster::engine::Engine;
 use forebear_cluster_nats::{Nats, NatsControl};
+use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) use support::until;
 
@@ -49,6 +50,10 @@ impl bed::Bed for NatsBed {
 
     fn kill(&self, name: &str) {
         self.0.kill(name);
+    }
+
+    fn lose(&self, _: &str, process: u32) {
+        kill_process(Pid::from_raw(process as i32).unwrap(), Signal::KILL).unwrap();
     }
 
     fn drain(&self, name: &str) {

@@ -85,6 +85,7 @@ impl ClusterCoordinatorBuilder {
     /// A task with which so many workers have died fails: [`FailureKind::Poisoned`](crate::FailureKind::Poisoned). Default: 4.
     ///
     /// If the last of these workers had other tasks, too, any of them may be the cause. Each is run once more, alone on a worker, and fails if that dies as well.
+    /// A worker that the program kills by the control of its engine does not count.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts.max(1);
         self

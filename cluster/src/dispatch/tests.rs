@@ -191,11 +191,11 @@ fn a_task_that_was_beside_the_one_that_killed_its_worker_is_not_judged_before_it
     let heard = || mem::take(&mut *said.0.lock().unwrap());
     comes(1);
     [1, 2].into_iter().for_each(|task| dispatcher.submit(envelope(task)));
-    dispatcher.gone(&worker(1), false);
+    dispatcher.gone(&worker(1), Going::Died);
     assert_eq!(heard(), ["1 on w (1): 1", "2 on w (1): 1"]);
     comes(2);
     assert_eq!(heard(), ["1 on w (2): 2"], "it has the worker for itself");
-    dispatcher.gone(&worker(2), false);
+    dispatcher.gone(&worker(2), Going::Died);
     assert_eq!(heard(), ["1 poisoned: 2"]);
     comes(3);
     assert_eq!(heard(), ["2 on w (3): 2"]);
@@ -206,7 +206,7 @@ fn a_task_that_was_beside_the_one_that_killed_its_worker_is_not_judged_before_it
     comes(4);
     [6].into_iter().for_each(|task| dispatcher.submit(envelope(task)));
     assert_eq!(heard(), ["5 on w (4): 1", "6 on w (4): 1"]);
-    dispatcher.gone(&worker(4), false);
+    dispatcher.gone(&worker(4), Going::Died);
     answers(3, 3, 1);
     dispatcher.submit(envelope(7));
     assert_eq!(heard(), ["3 ended"], "the suspect 5 waits for the other slot, and nothing overtakes it");
@@ -217,7 +217,7 @@ fn a_task_that_was_beside_the_one_that_killed_its_worker_is_not_judged_before_it
     comes(5);
     (8..=10).for_each(|task| dispatcher.submit(envelope(task)));
     assert_eq!(heard(), ["8 on w (3): 1", "9 on w (5): 1", "10 on w (5): 1"]);
-    dispatcher.gone(&worker(5), false);
+    dispatcher.gone(&worker(5), Going::Died);
     answers(3, 7, 1);
     dispatcher.submit(envelope(11));
     assert_eq!(heard(), ["7 ended"]);

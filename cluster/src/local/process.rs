@@ -23,7 +23,7 @@ use super::outlet::Outlet;
 use super::restart::{left, restart};
 use super::{LocalCluster, MARK, ROOM, lock};
 use crate::by_task::ByTask;
-use crate::dispatch::{Dispatcher, Port};
+use crate::dispatch::{Dispatcher, Going, Port};
 use crate::engine::{Life, Order, Refused, Report, TaskId, WarningHook, WorkerId};
 
 /// The way to a worker process.
@@ -41,7 +41,9 @@ pub(super) struct Process {
     /// It has finished a task.
     finished: AtomicBool,
     /// Somebody wanted its end.
-    pub(super) wanted: AtomicBool,
+    wanted: AtomicBool,
+    /// The program has killed it by the control.
+    killed: AtomicBool,
     /// Why it cannot work for this coordinator.
     refused: Mutex<Option<String>>,
     warnings: WarningHook,
@@ -76,7 +78,8 @@ pub(super) fn launch(
         Files::open(again.store.clone()).forget_process(process.pid);
         let wanted = process.orders.close() || process.wanted.load(Ordering::Relaxed);
         if let Some(dispatcher) = weak.upgrade() {
-            dispatcher.gone(&of, false);
+            let killed = process.killed.load(Ordering::Relaxed);
+            dispatcher.gone(&of, if killed { Going::Killed } else { Going::Died });
         }
         if wanted {
             left(&again, &of);
@@ -118,6 +121,7 @@ pub(super) fn launch(
         ready: OnceLock::new(),
         finished: AtomicBool::new(false),
         wanted: AtomicBool::new(false),
+        killed: AtomicBool::new(false),
         refused: Mutex::new(None),
         warnings: settings.warnings.clone(),
     });
@@ -193,7 +197,14 @@ impl Process {
         }
     }
 
-    pub(super) fn kill(&self) {
+    /// The program wants its end, by the control.
+    pub(super) fn kill_for_program(&self) {
+        self.wanted.store(true, Ordering::Relaxed);
+        self.killed.store(true, Ordering::Relaxed);
+        self.kill();
+    }
+
+    fn kill(&self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
@@ -330,7 +341,7 @@ mod tests {
     fn only_a_task_that_is_late_is_a_reason_to_kill() {
         let (task, grace) = (TaskId(1), Duration::ZERO);
         let pidfd = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap();
-        let [finished, wanted] = [const { AtomicBool::new(false) }; 2];
+        let [finished, wanted, killed] = [const { AtomicBool::new(false) }; 3];
         let process = Process {
             pid: 1,
             pidfd,
@@ -341,6 +352,7 @@ mod tests {
             ready: OnceLock::new(),
             finished,
             wanted,
+            killed,
             refused: Mutex::default(),
             warnings: WarningHook::default(),
         };

@@ -11,8 +11,10 @@ pub(crate) trait Bed: Sized + Sync {
     fn engine(workers: usize) -> (Self, impl Engine);
     /// A worker comes, or comes back. Does not wait until it is ready.
     fn add(&self, name: &str);
-    /// A worker dies.
+    /// The program ends a worker, and it does not come back.
     fn kill(&self, name: &str);
+    /// A worker dies by itself, and comes back. Over processes this is its process.
+    fn lose(&self, name: &str, process: u32);
     /// A worker is asked to leave.
     fn drain(&self, name: &str);
 }

@@ -3,6 +3,9 @@
 use forebear_cluster::engine::Engine;
 use forebear_cluster::{InProcess, InProcessControl};
 
+#[cfg(target_os = "linux")]
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::bed::Bed;
 
 pub(crate) struct InProcessBed(InProcessControl);
@@ -19,6 +22,11 @@ impl Bed for InProcessBed {
 
     fn kill(&self, name: &str) {
         self.0.fail(name);
+    }
+
+    fn lose(&self, name: &str, _: u32) {
+        self.0.fail(name);
+        self.add(name);
     }
 
     fn drain(&self, name: &str) {
@@ -44,6 +52,10 @@ impl Bed for LocalProcessesBed {
 
     fn kill(&self, name: &str) {
         self.0.kill(name);
+    }
+
+    fn lose(&self, _: &str, process: u32) {
+        kill_process(Pid::from_raw(process as i32).unwrap(), Signal::KILL).unwrap();
     }
 
     fn drain(&self, name: &str) {

@@ -12,18 +12,17 @@ use forebear_cluster::{
 
 use crate::bed::{Bed, failure_of, field, field_with, text_of};
 use crate::desk::{
-    ADD, BYTES, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING, PANIC, POSITIVE, PROGRESS, Refused, STUCK,
-    TIME_LEFT, bytes,
+    ADD, BYTES, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING, PANIC, POSITIVE, PROGRESS, Refused, SIGNED,
+    STUCK, TIME_LEFT, bytes,
 };
 use crate::until;
 
 pub(crate) fn a_task_that_kills_its_workers_is_not_tried_for_ever<B: Bed>() {
     let field = field_with::<B>(1, |builder| builder.max_attempts(3));
-    let value = field.cluster.schedule(&GATE, field.at("never")).unwrap();
+    let value = field.cluster.schedule(&SIGNED, field.at("never")).unwrap();
     for attempt in 1..=3 {
         field.desk.await_lines("started never", attempt);
-        field.kill("worker-0");
-        field.add("worker-0");
+        field.bed.lose("worker-0", field.desk.process());
     }
     let failure = failure_of(field.cluster.join());
     assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 3 });

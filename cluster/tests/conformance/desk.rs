@@ -83,6 +83,13 @@ impl Desk {
         Ok(())
     }
 
+    /// The process that was named last.
+    pub(crate) fn process(&self) -> u32 {
+        let lines = self.lines();
+        let last = lines.iter().rev().find_map(|line| line.strip_prefix("process "));
+        last.unwrap().parse().unwrap()
+    }
+
     /// Waits until the line was logged so often.
     pub(crate) fn await_lines(&self, line: &str, times: usize) {
         until(|| self.count(line) >= times);
@@ -116,6 +123,13 @@ pub(crate) const GATE: TaskFn<(Desk, String), (String, u32)> = TaskFn::new("gate
     }
     desk.log(&format!("ended {gate}"));
     Ok((ctx.worker().name().to_owned(), ctx.attempt()))
+});
+
+/// As [`GATE`], and names its process first.
+pub(crate) const SIGNED: TaskFn<(Desk, String), ()> = TaskFn::new("signed", |_, (desk, gate)| {
+    desk.log(&format!("process {}", process::id()));
+    desk.log(&format!("started {gate}"));
+    Ok(desk.pass(&gate)?)
 });
 
 /// Keeps all threads that run requests on its worker until its gate is open, without a wait. It says that it has started when all are kept.
@@ -315,6 +329,7 @@ pub(crate) fn all_tasks() -> Tasks {
         PANIC,
         SHAPE,
         GATE,
+        SIGNED,
         STUCK,
         LINGER,
         PROGRESS,

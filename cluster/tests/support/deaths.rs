@@ -1,6 +1,8 @@
 //! What tests of worker processes that die share: tasks that say where they run and stay there, and whether a process has ended.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+#[path = "judged.rs"]
+pub(crate) mod judged;
 #[path = "until.rs"]
 mod until;
 

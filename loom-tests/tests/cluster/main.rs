@@ -153,7 +153,7 @@ use forebear_context::shim::thread::{self, JoinHandle};
 use self::cell::{exhaust, explore};
 use self::coordinator::board::{Board, Then, Unmet, Until};
 use self::coordinator::{board, listing};
-use self::dispatch::{Dispatcher, Port};
+use self::dispatch::{Dispatcher, Going, Port};
 use self::engine::{Answer, Envelope, Event, EventSink, Order, Report, TaskId, WorkerId};
 use self::error::{ClusterError, FailureKind};
 use self::party::Party;
@@ -425,7 +425,7 @@ fn a_worker_is_declared_gone_while_it_answers() {
         assert!(on(|| system.schedule(&slot)).is_ok());
         let dies = other(&system, |system| {
             *system.links[0].dead.lock().unwrap() = true;
-            system.dispatcher().gone(&system.links[0].id, false);
+            system.dispatcher().gone(&system.links[0].id, Going::Died);
             system.work();
         });
         let (answer, ran) = (Answer::Done(Arc::from([])), Duration::ZERO);

@@ -33,6 +33,11 @@ pub(crate) struct Past {
 const DEAD: usize = 1 << 10;
 
 impl Ledger {
+    /// The program kills the process of this start. That is no task's fault, also if another process of its name joins before the death is known.
+    pub(crate) fn killed(&mut self, launch: u64) {
+        self.killed.insert(launch);
+    }
+
     /// The process of this start has ended.
     pub(crate) fn died(&mut self, launch: u64, now: Instant) -> Past {
         self.dead.insert(launch);
@@ -44,12 +49,16 @@ impl Ledger {
             finished: self.have_finished.remove(&launch),
             busy: false,
         };
+        let killed = self.killed.remove(&launch);
         let its = self.members.iter().find(|(_, member)| member.launch == Some(launch));
         if let Some((number, member)) = its {
             past.finished |= member.finished;
             past.busy = !member.leases.is_empty();
             let number = *number;
             self.excuse_outage(number, now);
+            if let Some(member) = self.members.get_mut(&number) {
+                member.excused |= killed;
+            }
             self.leave(number);
         }
         past
@@ -130,7 +139,8 @@ impl Ledger {
         self.have_finished
             .extend(member.launch.filter(|launch| member.finished && !self.dead.contains(launch)));
         self.names.go(member.id.name(), member.id.incarnation());
-        let blame = match (member.excused, member.leases.len()) {
+        let killed = member.launch.is_some_and(|launch| self.killed.contains(&launch));
+        let blame = match (member.excused || killed, member.leases.len()) {
             (true, _) => Blame::Nobody,
             (false, 1) => Blame::Alone,
             (false, _) => Blame::Suspect,

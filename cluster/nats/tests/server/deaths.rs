@@ -10,10 +10,11 @@ use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{ClusterError, FailureKind, FetchError, RemoteState, TaskOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::dying::judged;
 use crate::support::process::Process;
 use crate::support::{Server, job, shared_url, until};
 use crate::{
-    ADD, EXIT, GATE, LEASE, LONG, STUCK, check, engine, files, is_dead, pid_in, start, state, with_strangers,
+    ADD, GATE, LEASE, LONG, STUCK, check, engine, files, is_dead, pid_in, start, state, with_strangers,
 };
 
 #[test]
@@ -87,33 +88,29 @@ fn a_task_that_heeds_no_cancel_ends_its_worker() {
 #[ignore = "needs a server: ci/nats"]
 fn a_task_that_ends_its_process_is_not_tried_for_ever_and_others_go_on() {
     let cluster = start(engine(&shared_url(), &job(), LONG).workers(1)).max_attempts(2).start().unwrap();
-    for status in [0, 3, -1] {
-        let value = cluster.schedule_with(&TaskOptions::new().raise(false), &EXIT, status).unwrap();
-        let Err(FetchError::Task(failure)) = value.fetch() else { panic!("it has ended its process") };
-        assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 2 });
+    judged::a_task_that_ends_its_process_fails(&cluster, || {
         assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
-    }
+    });
 }
 
-/// Three tasks beside the one that kills their worker, which may take two with it.
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn tasks_beside_the_one_that_kills_their_worker_are_not_judged_before_they_have_run_alone() {
-    let dir = tempfile::tempdir().unwrap();
     let engine = engine(&shared_url(), &job(), LONG).workers(1).slots(4).on_warning(|_| {});
     let cluster = start(engine).max_attempts(2).start().unwrap();
-    let (gate, begun) = (dir.path().join("gate"), |n: u32| dir.path().join(format!("begun {n}")));
-    let good: Vec<_> = (0..3).map(|n| cluster.schedule(&GATE, (begun(n), gate.clone())).unwrap()).collect();
-    (0..3).for_each(|n| _ = pid_in(&begun(n)));
-    let bad = cluster.schedule_with(&TaskOptions::new().raise(false), &EXIT, 3).unwrap();
-    until(|| cluster.metrics().returned >= 8 || cluster.metrics().failed > 0);
-    fs::write(&gate, "").unwrap();
-    let Err(FetchError::Task(failure)) = bad.fetch() else { panic!("it has ended its process") };
-    assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 3 });
-    for value in good {
-        assert_eq!(value.fetch().unwrap().1, 3);
-    }
-    cluster.join().unwrap();
+    judged::neighbours_are_judged_by_a_death_of_their_own(&cluster);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_kill_by_the_program_is_no_task_s_fault() {
+    let engine = engine(&shared_url(), &job(), LONG).workers(1).on_warning(|_| {});
+    let control = engine.control();
+    let cluster = start(engine).max_attempts(1).start().unwrap();
+    judged::what_the_program_kills_is_no_death(&cluster, || {
+        control.kill("worker-0");
+        control.add("worker-0").unwrap();
+    });
 }
 
 /// The workers cancel what they have when the server is away for a lease. That is no death.

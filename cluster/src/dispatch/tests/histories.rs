@@ -34,6 +34,8 @@ struct Known {
     generation: u64,
     max_attempts: u32,
     attempts: u32,
+    /// So many of its workers were killed by the program.
+    forgiven: u32,
     /// It was given to a worker, and has neither come back nor ended.
     leased: bool,
     ended: bool,
@@ -91,7 +93,7 @@ impl History {
             max_attempts,
             time_left: None,
         };
-        let known = Known { generation, max_attempts, attempts: 0, leased: false, ended: false };
+        let known = Known { generation, max_attempts, attempts: 0, forgiven: 0, leased: false, ended: false };
         self.tasks.insert(task, known);
         self.dispatcher.submit(envelope);
     }
@@ -150,16 +152,21 @@ impl History {
     }
 
     fn gone(&mut self, at: usize) {
-        let still_runs = self.below(2) == 0;
+        let how = [Going::Died, Going::Killed, Going::RunsOn][self.below(3)];
         let worker = &mut self.workers[at];
         if std::mem::replace(&mut worker.gone, true) {
             return;
         }
         worker.leaving = true;
-        if !still_runs {
+        if how == Going::Killed {
+            for (task, _) in worker.running.keys() {
+                self.tasks.get_mut(task).unwrap().forgiven += 1;
+            }
+        }
+        if how != Going::RunsOn {
             worker.running.clear();
         }
-        self.dispatcher.gone(&worker.id.clone(), still_runs);
+        self.dispatcher.gone(&worker.id.clone(), how);
     }
 
     fn drain(&mut self, at: usize) {
@@ -198,10 +205,10 @@ impl History {
                     Order::Run { envelope, attempt } => {
                         assert!(worker.ready, "{} was given a task before it was ready", worker.id);
                         let suspects = |worker: &Real| {
-                            worker
-                                .running
-                                .keys()
-                                .any(|(task, attempt)| *attempt > self.tasks[task].max_attempts)
+                            worker.running.keys().any(|(task, attempt)| {
+                                let known = &self.tasks[task];
+                                *attempt > known.max_attempts + known.forgiven
+                            })
                         };
                         assert!(!suspects(worker), "{} was given a task beside a suspect", worker.id);
                         worker.running.insert((envelope.task, attempt), false);
@@ -236,7 +243,7 @@ impl History {
             Event::Returned { task } => {
                 let known = self.tasks.get_mut(&task).unwrap();
                 assert!(std::mem::take(&mut known.leased) && !known.ended);
-                assert!(known.attempts <= known.max_attempts);
+                assert!(known.attempts <= known.max_attempts + known.forgiven);
             }
             Event::Ended { task, answer, attempt, .. } => {
                 let known = self.tasks.get_mut(&task).unwrap();
@@ -245,7 +252,7 @@ impl History {
                 known.leased = false;
                 assert_eq!(attempt, known.attempts);
                 if let Answer::Failed(FailureKind::Poisoned { attempts }) = answer {
-                    assert_eq!(attempts, known.attempts);
+                    assert_eq!(attempts, known.attempts - known.forgiven);
                     assert!((known.max_attempts..=known.max_attempts + 1).contains(&attempts));
                 }
             }
