@@ -1,4 +1,4 @@
-//! How a request failed, told alike to everybody who waits.
+//! How a request failed, the same for every waiter.
 //!
 //! # Shape
 //!
@@ -31,7 +31,7 @@ use super::{Cycle, Error, SourceLocation, WaitError};
 
 /// How a request failed: by an error or by a panic, where, and which way it came.
 ///
-/// Cheap to clone (it is counted), and the same for everybody who waits, except for the path. Its `Display`
+/// Cheap to clone (it is counted), and the same for every waiter, except for the path. Its `Display`
 /// names the request, `source` is the original error (for a panic, its message); `{:#}` writes both, and the requests that
 /// have passed it on.
 ///

@@ -6,7 +6,7 @@
 //! | --- | --- | --- |
 //! | [`Error`] | travels inside closures: `?` turns every error into it | no: that is the price of taking them all |
 //! | [`WaitError`] | what a wait answers, the type to match on | yes |
-//! | [`Failure`] | how a request failed, shared by all who wait for it | yes |
+//! | [`Failure`] | how a request failed, shared by all its waiters | yes |
 //! | [`Cancelled`], [`TimeoutError`] | what everything else that waits answers | yes |
 //! | [`Cycle`], [`StackError`] | a wait that can never end; a stack that could not be had | `StackError` is |
 //!

@@ -1,4 +1,4 @@
-//! The payload of a panic, shared by everybody who waits.
+//! The payload of a panic, shared by all waiters.
 //!
 //! A payload is only `Send`: one thread at a time may touch it. So it stands behind a lock, and its message,
 //! if it is text, is copied out before it is shared. There are two ways to the payload itself, and each

@@ -31,7 +31,7 @@ pub enum WaitError {
     TargetCancelled(CancelReason),
     /// Time is up; the request waited for continues. Only from the `_timeout` forms.
     TimedOut,
-    /// The request failed. Everybody who waits gets the same.
+    /// The request failed. Every waiter gets the same.
     Failed(Failure),
     /// The wait has closed a cycle in which each party waits for the next, with the names. If the end of a `join`, a `scope` or a pool closed it, or
     /// it is very long, another wait in the cycle gets this error. The other waits of the cycle continue when the one with the error returns or

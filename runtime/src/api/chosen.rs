@@ -9,7 +9,7 @@
 //!
 //! # From outside
 //!
-//! A select may wait for requests of several runtimes, one of which gives up. It is listed with those who wait from outside
+//! A select may wait for requests of several runtimes, one of which gives up. It is listed with the waits from outside
 //! ([`crate::shared::parked`]) before it reads whether that has happened; and a runtime that gives up makes all selects there check
 //! again.
 

@@ -302,7 +302,7 @@ pub(crate) unsafe fn end_put_aside_on(fiber: &Fiber, header: NonNull<Header>) {
     unsafe { (above().conclude)(header, CANCELLED, true, true) };
 }
 
-/// Ends an unstarted request on the spot, as cancelled: callable dropped, callbacks called, waiters told.
+/// Ends an unstarted request on the spot, as cancelled: callable dropped, callbacks called, waiters woken.
 ///
 /// # Safety
 ///

@@ -181,7 +181,7 @@ pub(crate) struct Callbacks<H> {
     calls: UnsafeCell<Calls<H>>,
     /// The outcome does not change any more: the done-callbacks are being told, or there were none.
     pub stands: Cell<bool>,
-    /// The life that it ends with, as those are told that are being called (CB3).
+    /// The life that it ends with, as the callbacks get it (CB3).
     pub reported_life: Cell<u64>,
 }
 

@@ -116,7 +116,7 @@ impl Driven {
         Some(free)
     }
 
-    /// Gives a seat back, and lets those know who wait for one.
+    /// Gives a seat back, and wakes the threads that wait for one.
     pub(crate) fn give_back(&self, index: usize) {
         let mut seats = self.lock();
         seats.taken[index] = None;

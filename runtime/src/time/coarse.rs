@@ -13,7 +13,7 @@ use forebear_context::lineage::epoch;
 
 use crate::shared::Shared;
 
-/// The tick of now, on the clock by which the runtime's waits are told: the virtual one, if it has one, else the system's.
+/// The tick of now, on the clock that limits the runtime's waits: the virtual one, if it has one, else the system's.
 pub(crate) fn now(shared: &Shared) -> u64 {
     let now = shared.driven.as_ref().and_then(|driven| driven.virtual_now());
     of(now.unwrap_or_else(forebear_context::shim::time::now))

@@ -137,7 +137,7 @@ impl<T> WatchState<T> {
         Err(if self.is_over { TryRecvError::Disconnected } else { TryRecvError::Empty })
     }
 
-    /// All who wait, to be woken.
+    /// All waits, to be woken.
     fn everybody(&self) -> ChosenList {
         let mut all = ChosenList::new();
         // SAFETY: L1: by the callers, who wake them.

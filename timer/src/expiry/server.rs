@@ -70,7 +70,7 @@ pub trait TimerServer<W>: Send + 'static {
     /// As for [`register`](Self::register).
     fn clear(&mut self, workers: &[W]) -> Result<TimersOf<W>, TimerError>;
 
-    /// For each worker that has any, its timers that have expired: those whose deadline is `now` or earlier. They stay, and are told
+    /// For each worker that has any, its timers that have expired: those whose deadline is `now` or earlier. They stay, and are answered
     /// again, until they are stopped, moved or cleared.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Found cycles: what the waits are told that ended as [circular](forebear_context::context::Cause::Circular), until they look.
+//! Found cycles: what the waits get that ended as [circular](forebear_context::context::Cause::Circular), until they look.
 //!
 //! A wait is ended under their lock, so who is woken by that finds its cycle there.
 

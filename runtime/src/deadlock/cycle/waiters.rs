@@ -84,7 +84,7 @@ pub(super) fn is_wanted_by_scope(h: &Header, fiber: &Fiber) -> bool {
     unsafe { h.scope.get().as_ref() }.is_some_and(|scope| !scope.is_on(fiber))
 }
 
-/// Completes the edges of those who wait for a request on this stack.
+/// Completes the edges of the waits for a request on this stack.
 #[cold]
 fn complete(h: &Header, fiber: &Fiber) {
     if h.word().lock().is_err() {

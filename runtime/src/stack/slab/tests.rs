@@ -155,8 +155,8 @@ fn the_limit_is_a_typed_error_that_names_the_remedy() {
     assert_eq!(slab.live(), 2);
 }
 
-/// One slot of two changes hands, and as many ask beside it: whoever gives back may take again at once, and nobody is told of
-/// more than there may be.
+/// One slot of two changes hands, and as many threads ask for it at the same time: a thread that gives one back may take one again at once, and no answer
+/// counts more slots than there may be.
 #[test]
 fn who_is_refused_takes_the_place_of_nobody() {
     const ROUNDS: usize = 20_000;

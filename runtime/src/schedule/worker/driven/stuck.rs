@@ -1,8 +1,8 @@
 //! When nothing on a thread's seats can continue: is there anybody who could end one of the waits there, and if not, which is
 //! answered as circular.
 //!
-//! Requests that wait for each other are told so as they close their cycle, or by a survey ([`crate::deadlock::cycle`]): who drives
-//! makes one that is due before anything else. What is left are waits that close no cycle and can still never end: their
+//! The waits of a cycle end as circular when the last of them closes it, or at a survey ([`crate::deadlock::cycle`]): the driving thread
+//! makes a survey that is due before anything else. What is left are waits that close no cycle and can still never end: their
 //! chains lead to the ends of scopes and pools whose jobs are all suspended here. Where one wait leads out of the thread
 //! (another seat, a guest, another runtime) somebody may still come. If none does, the innermost wait for a request is
 //! answered, with the names along its chain.
