@@ -115,9 +115,8 @@ impl GroupOptions {
         self
     }
 
-    /// How long [`form`](Group::form) waits while there are too few members, or the server is away. Ten minutes if not told otherwise; `Duration::MAX` is without a limit.
-    ///
-    /// A member that waits for a place in a full group, or until the others are done, waits without a limit.
+    /// How long [`form`](Group::form) waits while there are too few members, the server is away, or the others are in a round that has no place for this member.
+    /// Ten minutes if not told otherwise. A spare member, which waits for a place for as long as the others work, gives `Duration::MAX`: that is without a limit.
     pub fn form_timeout(mut self, timeout: Duration) -> GroupOptions {
         self.form_timeout = timeout;
         self
@@ -206,6 +205,7 @@ struct Shared {
     /// This member wants something.
     wants: Notify,
     least: usize,
+    most: usize,
     form_timeout: Duration,
 }
 
@@ -230,8 +230,8 @@ impl Group {
             .ok_or_else(|| start_error(format_args!("`{}` is no name of a group", options.group)))?;
         let id = random();
         let (state, changed) = (Mutex::new(State::default()), Condvar::new());
-        let (least, form_timeout) = (options.rules.least, options.form_timeout);
-        let shared = Arc::new(Shared { id, state, changed, wants: Notify::new(), least, form_timeout });
+        let (Rules { least, most, .. }, form_timeout) = (options.rules, options.form_timeout);
+        let shared = Arc::new(Shared { id, state, changed, wants: Notify::new(), least, most, form_timeout });
         let (its, begun) = (shared.clone(), Arc::new(Begun::default()));
         let tell = begun.clone();
         let thread = thread::Builder::new().name("cluster: group".into()).spawn(move || {

@@ -37,6 +37,16 @@ pub enum FormError {
         /// What the server or the connection said last, if this member could not read or write what the group knows.
         trouble: Option<String>,
     },
+    /// The others were in a round that had no place for this member, for as long as the limit says: it was full, or a member of it was done.
+    #[non_exhaustive]
+    NoPlace {
+        /// So many members are in the round.
+        taken: usize,
+        /// A round has so many at most.
+        most: usize,
+        /// The limit.
+        waited: Duration,
+    },
     /// The calling request was cancelled.
     Cancelled,
 }
@@ -58,6 +68,10 @@ impl fmt::Display for FormError {
                 f,
                 "{there} of at least {least} members have come in {waited:?}, and the server cannot be asked: {why}; see whether it runs and can be reached"
             ),
+            FormError::NoPlace { taken, most, waited } => write!(
+                f,
+                "the round of {taken} members, of at most {most}, had no place for this one in {waited:?}: wait again by another `form`, end one of them, have all members raise the second number of `members`, or raise `form_timeout`"
+            ),
             FormError::Cancelled => f.write_str("the calling request has been cancelled"),
         }
     }
@@ -66,7 +80,7 @@ impl fmt::Display for FormError {
 impl std::error::Error for FormError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            FormError::TimedOut { .. } => None,
+            FormError::TimedOut { .. } | FormError::NoPlace { .. } => None,
             FormError::Cancelled => Some(&CANCELLED),
         }
     }
@@ -84,19 +98,19 @@ impl Shared {
             if let Some(round) = self.round(&state.roll) {
                 return Ok(round);
             }
-            if self.is_enough(&state.roll) && state.trouble.is_none() {
-                // A place becomes free when it does, and the gathering has its own time.
+            let taken = state.roll.taken();
+            if taken == 0 && self.is_enough(&state.roll) && state.trouble.is_none() {
+                // The gathering has its own time.
                 until = end();
                 self.changed.wait(&mut state)?;
                 continue;
             }
             let left = until.map(|end| end.saturating_duration_since(forebear::time::now()));
             if left == Some(Duration::ZERO) {
-                return Err(FormError::TimedOut {
-                    there: state.roll.members.len(),
-                    least: self.least,
-                    waited: self.form_timeout,
-                    trouble: state.trouble.clone(),
+                let (there, waited) = (state.roll.members.len(), self.form_timeout);
+                return Err(match state.trouble.clone() {
+                    None if taken > 0 => FormError::NoPlace { taken, most: self.most, waited },
+                    trouble => FormError::TimedOut { there, least: self.least, waited, trouble },
                 });
             }
             let waited = match left {

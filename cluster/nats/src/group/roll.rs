@@ -88,6 +88,11 @@ impl Roll {
     pub(crate) fn is_in(&self, id: u64, round: u64) -> bool {
         self.round == round && self.members.iter().any(|member| member.id == id && member.taken)
     }
+
+    /// So many members are in the newest round, if that is not over.
+    pub(crate) fn taken(&self) -> usize {
+        self.members.iter().filter(|member| member.taken).count()
+    }
 }
 
 impl Watch {
@@ -132,7 +137,7 @@ impl Watch {
                 taken: false,
             }),
         }
-        let formed = roll.members.iter().filter(|member| member.taken).count();
+        let formed = roll.taken();
         let free: Vec<usize> = (0..roll.members.len())
             .filter(|at| !is_done(&roll, roll.members[*at].id))
             .take(self.rules.most)
