@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use forebear_loom_tests::roam;
 use forebear_runtime::{CancelReason, Outcome, Request, RequestPool, State, WaitError, shield, yield_now};
 
-use crate::support::{Count, Ledger, draw, finish, pause, runtime, thread, until_cancelled};
+use crate::support::{Count, Ledger, Wants, draw, finish, pause, runtime, thread, until_cancelled};
 
 /// Eight members, three at a time, while the pool is cancelled from elsewhere: each is run or dropped, the bound holds, and
 /// what is over at the end was handed on, unless the pool was stopped. In half of the executions the last goes on until it is.
@@ -177,17 +177,6 @@ fn what_is_held_back_is_admitted_when_those_inside_wait_for_it() {
         finish(&runtime);
         assert_eq!(ledger.alive(), 0);
     });
-}
-
-/// Waits for a request when it is dropped.
-struct Wants(Arc<OnceLock<Request<()>>>);
-
-impl Drop for Wants {
-    fn drop(&mut self) {
-        let wanted = self.0.get().unwrap();
-        _ = shield(|| wanted.wait().copied());
-        assert!(wanted.is_done());
-    }
 }
 
 /// Waits for a pool that is stopped from elsewhere meanwhile.

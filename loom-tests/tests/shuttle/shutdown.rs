@@ -1,9 +1,11 @@
 //! The end of a runtime, with work that comes from everywhere meanwhile.
 
+use std::sync::{Arc, OnceLock};
+
 use forebear_loom_tests::roam;
 use forebear_runtime::{CancelReason, Outcome, Request, WaitError, spawn};
 
-use crate::support::{Count, LONG, Ledger, draw, pause, runtime, thread, until_cancelled};
+use crate::support::{Count, LONG, Ledger, Wants, draw, pause, runtime, thread, until_cancelled};
 
 /// Three threads submit roots in three ways, and roots make children, while it is shut down: each runs, or ends as cancelled by
 /// the shutdown, and whoever waits is told. Half of them go on until they are aborted, so all must be found.
@@ -106,6 +108,33 @@ fn what_is_there_when_it_is_finished_runs_with_all_that_it_makes() {
         });
         again.into_iter().for_each(|one| one.join().unwrap());
         drop(first);
+        assert_eq!(ledger.alive(), 0);
+    });
+}
+
+/// The captures of a request that has not begun wait for another such request when they are dropped. The thread that shuts the runtime down ends the first, and
+/// leaves the end of the second to a worker, which may be about to leave.
+#[test]
+fn captures_that_a_shutdown_drops_wait_for_what_it_has_left_to_a_worker() {
+    roam(3, &["cancelled", "ran"], |answers| {
+        let (runtime, ledger) = (runtime(1 + draw(2)), Ledger::default());
+        let place = Arc::new(OnceLock::new());
+        let busy = runtime.spawn(|| pause(400));
+        let (captured, wants) = (ledger.probe(), Wants(place.clone()));
+        let (first, second) = runtime.enter(|| {
+            let first = Request::new(move || drop((captured, wants)));
+            (first, Request::new(|| ()))
+        });
+        place.set(second.clone()).unwrap();
+        first.submit();
+        second.submit();
+        runtime.shutdown(LONG).expect("nothing is left");
+        answers.note(match second.wait() {
+            Ok(()) => "ran",
+            Err(WaitError::TargetCancelled(CancelReason::Shutdown)) => "cancelled",
+            other => panic!("{other:?}"),
+        });
+        drop((busy, first, second, place));
         assert_eq!(ledger.alive(), 0);
     });
 }

@@ -1,12 +1,12 @@
 //! What scenarios share. The counts are outside of the model: they order nothing, and no thread stops at them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebear_context::shim::atomic::{AtomicBool, Ordering::SeqCst};
 use forebear_context::shim::thread::{self, JoinHandle};
-use forebear_runtime::{Runtime, yield_now};
+use forebear_runtime::{Request, Runtime, shield, yield_now};
 use shuttle::rand::Rng;
 
 /// Longer than any scenario; a step is a microsecond.
@@ -98,5 +98,16 @@ impl Count {
 
     pub(crate) fn most(&self) -> usize {
         self.0[1].load(Relaxed)
+    }
+}
+
+/// Waits for a request when it is dropped.
+pub(crate) struct Wants(pub Arc<OnceLock<Request<()>>>);
+
+impl Drop for Wants {
+    fn drop(&mut self) {
+        let wanted = self.0.get().unwrap();
+        _ = shield(|| wanted.wait().copied());
+        assert!(wanted.is_done());
     }
 }

@@ -7,13 +7,18 @@
 //! | the worker | leaves if | and from then on |
 //! |---|---|---|
 //! | is not the last | its mailbox of messages is abandoned while it is empty | a sender finds it abandoned, and does the work itself under a lock |
-//! | is the last | no foreign thread runs a request of the runtime, and the injector is closed while it is empty | a push of a root is refused, and its pusher ends the root |
+//! | is the last | no foreign thread runs a request of the runtime, the injector is closed while it is empty, and then its mailbox is abandoned while it is empty | a push of a root is refused, and its pusher ends the root; a sender ends what it would have left to a worker |
 //!
-//! # The race
+//! # The races
+//!
+//! *A message to the last worker.* A thread that shuts the runtime down ends what had not begun. A destructor there may wait for another of those
+//! requests, so the thread leaves the end of that one to a worker by a message. The worker may have found nothing to do just before. If it left without a look
+//! at its mailbox, nobody would read the message before the shutdown returns, which waits for it. So the mailbox is abandoned under its lock: the message was sent before
+//! and the worker stays, or its sender learns that nobody will read it.
 //!
 //! *Two workers that leave at once.* `Departure::leave_unless_last` lowers the count of workers by an exchange before the mailbox is abandoned. A worker that cannot abandon its mailbox raises it again and
-//! stays. In between another worker may take itself for the last, close the injector, and leave. Then all requests are over, and the
-//! messages that are left concern none that continues.
+//! stays. In between another worker may take itself for the last, close the injector, and leave. Then the worker that stays does what its
+//! messages ask for, and leaves as the last.
 
 use std::ptr;
 use std::time::Duration;
@@ -128,10 +133,19 @@ impl Supply for Shared {
         if self.ending.has_foreign() {
             return false;
         }
-        if self.injector.close_if_empty() {
-            self.departure.set_over();
-            return true;
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        tests::about_to_leave();
+        if !self.injector.close_if_empty() {
+            return false;
         }
-        false
+        #[cfg(not(mutant = "last_goes_without_a_look"))]
+        if !self.workers()[worker].arena().owner_mailbox.abandon() {
+            return false;
+        }
+        self.departure.set_over();
+        true
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

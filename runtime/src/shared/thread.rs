@@ -16,6 +16,7 @@ use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Context, ForeignContext, for_another};
 use forebear_context::shim::Arc;
+use forebear_context::shim::thread::Builder;
 
 use crate::record::arena::Arena;
 use crate::record::fiber::{self, Fiber};
@@ -150,7 +151,7 @@ pub(crate) fn outside_a_wait(end: impl FnOnce() + Send + 'static) {
     if !holds_back() {
         return end();
     }
-    let thread = std::thread::Builder::new().name("forebear end".into()); // not modelled: it ends what nobody else touches
+    let thread = Builder::new().name("forebear end".into());
     if let Err(error) = thread.spawn(|| for_another(end)) {
         report::die(&format_args!(
             "no thread could be started for a request that must end while its thread waits: {error}"
