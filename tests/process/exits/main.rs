@@ -6,6 +6,7 @@
 #[path = "../death/child.rs"]
 mod child;
 
+mod borrowers;
 mod endings;
 mod locals;
 mod sandbox;
