@@ -98,7 +98,7 @@ pub enum CancelReason {
     Stopped,
     /// Its runtime was shut down.
     Shutdown,
-    /// The thread that it had begun on has exited, in a runtime without worker threads: nobody else could continue with it.
+    /// The thread that it had begun on exits, in a runtime without worker threads: no other thread could continue with it.
     ThreadExited,
     /// A reason of the user's own, by number.
     Other(u32),

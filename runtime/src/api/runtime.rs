@@ -254,7 +254,7 @@ pub struct Metrics {
     pub over_bound: u64,
     /// Requests that had started and not ended when the runtime was [shut down](Runtime::shutdown).
     pub shut_down: usize,
-    /// Stacks that threads have left behind when they exited, in a runtime without workers. They stay in memory.
+    /// Stacks that threads have left behind when a request on them ended the process, in a runtime without workers. They stay in memory.
     pub left_behind: usize,
     /// Times that something waits for on the runtime's clock: the limits of waits, sleeps, the deadlines of requests.
     pub armed: usize,

@@ -10,8 +10,9 @@
 //!
 //! Whenever a frame is suspended on a seat, and whenever the thread's own frame begins to drive, a call of [`exits`] is first in the C library's list of
 //! what is to be called at the exit ([`crate::shared::exit_calls`]). Every thread-local that the frame may refer to is behind that call in the list.
-//! So the call comes before any of them is destroyed. It abandons all that stands on the thread's seats
-//! (`schedule/worker/driven/abandon.rs`) and gives the seats to others.
+//! So the call comes before any of them is destroyed. It cancels what has begun on the thread's seats, drives it to its end
+//! (`schedule/worker/driven/leave.rs`), and gives the seats to others. If a request on a seat ends the process, the call comes from a frame that never continues. Then
+//! nothing on the seats continues, and all that has begun there is abandoned (`schedule/worker/driven/abandon.rs`).
 //!
 //! A destructor may still use runtimes, also to drive. What is suspended then has a call first in the list, too: the C library makes that one next.
 //!
@@ -56,11 +57,28 @@ unsafe extern "C" fn exits(_: *mut c_void) {
     let _ = FOREIGN.try_with(|foreign| {
         // XC1.
         foreign.exit_calls.forget();
+        foreign.end_begun();
         foreign.leave_seats();
     });
 }
 
 impl Foreign {
+    /// Lets what has begun on the thread's seats end, while all thread-locals are there that its frames may use. Not if the exit comes from a frame that
+    /// never continues: of a request, of a wait, or of the driver.
+    fn end_begun(&self) {
+        // SAFETY: made by `fiber`, freed when this is dropped.
+        let Some(own) = (unsafe { self.fiber.get().as_ref() }) else { return };
+        let on_its_own = ptr::eq(fiber::current(), &raw const own.fiber);
+        if !on_its_own || own.fiber.request().is_some() || own.waits.get() || own.fiber.context().is_waiting()
+        {
+            return;
+        }
+        let seats = self.seats.borrow().clone();
+        if let Some(first) = seats.first() {
+            (first.shared.calls.end_begun)(&seats, &own.fiber);
+        }
+    }
+
     /// What stands on the thread's seats stays behind; the seats go to others. Not inside the driver, unless that never continues.
     fn leave_seats(&self) {
         // SAFETY: made by `fiber`, freed below.

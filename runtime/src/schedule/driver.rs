@@ -46,7 +46,7 @@
 
 mod seat;
 
-pub(crate) use self::seat::{end_refused, handle_gone};
+pub(crate) use self::seat::{block_until_nudged, end_refused, handle_gone};
 
 use std::ptr;
 use std::ptr::NonNull;

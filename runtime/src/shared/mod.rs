@@ -25,6 +25,7 @@ use forebear_pool::Signals;
 
 use crate::record::any::AnyRequest;
 use crate::record::arena::{Arena, Depot};
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::record::hooks::Hooks;
 use crate::record::runtime::{Counts, RuntimeRecord};
@@ -128,6 +129,8 @@ pub(crate) struct UpperCalls {
     pub put_back_drawn: fn(&WorkerRecord),
     /// The calling thread has taken this seat.
     pub sit_down: fn(&WorkerRecord) -> Result<(), StackError>,
+    /// The calling thread exits: what has begun on these seats, which are all it has, is cancelled and continues until it has ended.
+    pub end_begun: fn(&[Seat], &Fiber),
     /// The calling thread exits, and leaves this seat behind.
     pub leave_seat: fn(&Seat),
     /// The end has been waited for long enough: says for whom, and does what the setting asks for.

@@ -7,14 +7,19 @@
 /// The kernel keeps so much address space free below the top, whatever the limit was when the program started.
 const GAP: usize = 128 << 20;
 
-/// The lowest usable address, if the calling thread runs on the main stack. `None` too if the kernel has not told enough. In a process that another thread than
-/// the main one has forked, the only thread is the main one by its number and stands elsewhere: farther below the top than [`GAP`].
-pub(super) fn limit() -> Option<usize> {
+/// Whether the calling thread is the main one, or the only one of a process that was forked.
+pub(super) fn is_current() -> bool {
     // SAFETY: it has no precondition.
     let process = unsafe { libc::getpid() };
     // SAFETY: as above.
     let thread = unsafe { libc::gettid() };
-    if process != thread {
+    process == thread
+}
+
+/// The lowest usable address, if the calling thread runs on the main stack. `None` too if the kernel has not told enough. In a process that another thread than
+/// the main one has forked, the only thread is the main one by its number and stands elsewhere: farther below the top than [`GAP`].
+pub(super) fn limit() -> Option<usize> {
+    if !is_current() {
         return None;
     }
     let mut allowed = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -54,6 +54,14 @@ pub(crate) fn class_for(bytes: usize) -> Option<Class> {
 /// optimisation, and the memory is virtual until touched.
 pub(crate) const DEFAULT: usize = if cfg!(debug_assertions) { 512 << 10 } else { 64 << 10 };
 
+/// Whether this is the main thread, whose exit is that of the process.
+pub(crate) fn is_main_thread() -> bool {
+    #[cfg(all(target_os = "linux", not(shuttle)))]
+    return main_thread::is_current();
+    #[cfg(not(all(target_os = "linux", not(shuttle))))]
+    false
+}
+
 /// The lowest usable address of the calling thread's own stack; 0 if the system will not say, so that everything fits.
 pub(crate) fn thread_limit() -> usize {
     #[cfg(shuttle)]

@@ -5,14 +5,13 @@ use std::future::{Future, IntoFuture};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, OnceLock, mpsc};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
 use forebear::sync::{Event, Mutex, RwLock};
-use forebear::{CancelReason, Priority, Request, Runtime, State, WaitError, block_on, scope, spawn};
+use forebear::{CancelReason, Priority, Request, Runtime, State, WaitError, block_on, spawn, try_scope};
 
 use crate::child;
 
@@ -26,7 +25,7 @@ fn on_a_thread<R: Send>(body: impl FnOnce() -> R + Send) -> R {
 }
 
 /// A request that began on a thread that has exited.
-fn left_behind(runtime: &Runtime, go: &Arc<Event>) -> Request<()> {
+fn begun_and_left(runtime: &Runtime, go: &Arc<Event>) -> Request<()> {
     on_a_thread(|| {
         let go = go.clone();
         let request = Request::builder().name("left").on(runtime).try_spawn(move || Ok(go.wait()?));
@@ -36,33 +35,28 @@ fn left_behind(runtime: &Runtime, go: &Arc<Event>) -> Request<()> {
 }
 
 #[test]
-fn a_frame_suspended_inside_a_thread_local_never_goes_on_when_its_thread_exits() {
+fn a_frame_suspended_inside_a_thread_local_ends_before_that_is_destroyed_when_its_thread_exits() {
     thread_local!(static KEY: Vec<String> = vec!["on the heap".to_owned()]);
     let end = child::run("", &[], |_| {
         let runtime = synchronous();
-        let go = Arc::new(Event::new());
-        let gone_on = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::new(OnceLock::new());
         let request = on_a_thread(|| {
-            let (go, gone_on) = (go.clone(), gone_on.clone());
+            let seen = seen.clone();
             let request = runtime.spawn(move || {
                 KEY.with(|value| {
-                    _ = go.wait();
-                    gone_on.fetch_add(value.len(), Ordering::Relaxed);
+                    assert!(Event::new().wait().is_err(), "the exit cancels it");
+                    seen.set(value[0].clone()).unwrap();
                 });
             });
             assert_eq!(request.state(), State::Suspended);
             request
         });
-        go.set();
+        assert_eq!(seen.get().unwrap(), "on the heap");
         assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
-        runtime.run(|| spawn(|| ()).take().unwrap());
-        drop(runtime);
-        assert_eq!(gone_on.load(Ordering::Relaxed), 0);
+        assert_eq!(runtime.metrics().left_behind, 0);
     });
     end.assert_survived();
-    for part in ["leaves 1 suspended stacks behind", "{closure", "Wait for these requests"] {
-        assert!(end.stderr.contains(part), "no `{part}` in {end:#?}");
-    }
+    assert!(!end.stderr.contains("forebear:"), "{end:#?}");
 }
 
 #[test]
@@ -73,7 +67,7 @@ fn whoever_waits_for_a_request_of_a_thread_that_has_exited_is_told_so() {
         let request = on_a_thread(|| {
             let (go, called) = (go.clone(), called.clone());
             let outer = runtime.try_spawn(move || {
-                // Run on its waiter's stack: both stay behind.
+                // Run on its waiter's stack.
                 let inner = Request::try_new(move || Ok(go.wait()?));
                 inner.wait()?;
                 Ok(())
@@ -89,17 +83,15 @@ fn whoever_waits_for_a_request_of_a_thread_that_has_exited_is_told_so() {
             assert!(matches!(answer, WaitError::TargetCancelled(CancelReason::ThreadExited)), "{answer:?}");
         }
         assert_eq!(called.load(Ordering::Relaxed), 1);
-        assert_eq!(runtime.metrics().left_behind, 1);
-        // What would have ended its wait ends nothing now.
-        go.set();
+        assert_eq!(runtime.metrics().left_behind, 0);
         runtime.shutdown(Duration::ZERO).unwrap();
     });
     end.assert_survived();
 }
 
-/// Somebody else may wait for it, and the exiting thread for somebody else: it does not block there.
+/// A request that waits for another thread's is cancelled, so the exit does not wait for that one.
 #[test]
-fn a_thread_that_exits_waits_for_nobody() {
+fn a_thread_that_exits_does_not_wait_for_what_another_has_begun() {
     let end = child::run("", &[], |_| {
         let (runtime, go) = (synchronous(), Arc::new(Event::new()));
         // This thread alone can go on with the target, and it joins the other one first.
@@ -118,47 +110,44 @@ fn a_thread_that_exits_waits_for_nobody() {
 }
 
 #[test]
-fn a_scope_that_lent_to_a_request_of_a_thread_that_has_exited_never_returns() {
+fn a_scope_that_lent_to_a_request_of_a_thread_that_exits_returns_when_that_has_ended() {
     let end = child::run("", &[], |_| {
         let runtime = synchronous();
-        let (go, exited) = (Arc::new(Event::new()), Arc::new(Event::new()));
         let (tell, told) = mpsc::channel();
-        {
-            let (runtime, go, exited) = (runtime.clone(), go.clone(), exited.clone());
+        let lends = {
+            let runtime = runtime.clone();
             thread::spawn(move || {
                 let lent = [7; 100];
-                runtime.enter(|| {
-                    scope(|s| {
+                let answer = runtime.enter(|| {
+                    try_scope(|s| {
                         on_a_thread(|| {
                             runtime.enter(|| {
                                 let job = s.try_spawn(|| {
-                                    go.wait()?;
-                                    Ok(lent[50])
+                                    let waited = Event::new().wait();
+                                    tell.send(lent[50]).unwrap();
+                                    Ok(waited?)
                                 });
                                 assert_eq!(job.state(), State::Suspended);
                             });
                         });
-                        exited.set();
-                    });
+                        Ok(())
+                    })
                 });
-                tell.send(lent).unwrap();
-            });
-        }
-        exited.wait().unwrap();
-        go.set();
-        assert!(told.recv_timeout(Duration::from_millis(300)).is_err(), "the scope has returned");
+                assert!(answer.is_err(), "a job was skipped");
+            })
+        };
+        assert_eq!(told.recv().unwrap(), 7);
+        lends.join().unwrap();
     });
     end.assert_survived();
-    assert!(end.stderr.contains("the requests that lent it their stacks wait for ever"), "{end:#?}");
 }
 
 #[test]
-fn a_run_that_lent_to_a_request_of_a_thread_that_has_exited_never_returns() {
+fn a_run_that_lent_to_a_request_of_a_thread_that_exits_returns_when_that_has_ended() {
     let end = child::run("", &[], |_| {
         let runtime = crate::warned(Runtime::builder().seeded(7)).build().unwrap();
-        let (go, suspended) = (Arc::new(Event::new()), Arc::new(Event::new()));
+        let suspended = Arc::new(Event::new());
         let (tell, told) = mpsc::channel();
-        let (leave, left) = mpsc::channel();
         let (sit, seated) = mpsc::channel();
         // A thread that has the only seat, and drives what the other one asks for.
         let driver = {
@@ -166,85 +155,88 @@ fn a_run_that_lent_to_a_request_of_a_thread_that_has_exited_never_returns() {
             thread::spawn(move || {
                 runtime.enter(|| sit.send(()).unwrap());
                 runtime.enter(|| suspended.wait().unwrap());
-                leave.send(()).unwrap();
             })
         };
         seated.recv().unwrap();
-        {
-            let (runtime, go, suspended) = (runtime.clone(), go.clone(), suspended.clone());
+        let lends = {
+            let (runtime, suspended) = (runtime.clone(), suspended.clone());
             thread::spawn(move || {
                 let lent = [7; 100];
-                _ = runtime.try_run(|| {
+                let answer = runtime.try_run(|| {
                     suspended.set();
-                    go.wait()?;
-                    Ok(lent[50])
+                    let waited = Event::new().wait();
+                    tell.send(lent[50]).unwrap();
+                    Ok(waited?)
                 });
-                tell.send(lent).unwrap();
-            });
-        }
-        left.recv().unwrap();
+                assert!(answer.is_err());
+            })
+        };
         driver.join().unwrap();
-        go.set();
-        assert!(told.recv_timeout(Duration::from_millis(300)).is_err(), "the call has returned");
+        assert_eq!(told.recv().unwrap(), 7);
+        lends.join().unwrap();
     });
     end.assert_survived();
 }
 
+/// A runtime whose warnings come out of a channel.
+fn warning() -> (Runtime, mpsc::Receiver<String>) {
+    let (tell, told) = mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    let warns = move |what: &str| _ = tell.lock().unwrap().send(what.to_owned());
+    (Runtime::builder().workers(0).on_warning(warns).build().unwrap(), told)
+}
+
+/// No cancel ends the wait for a lock.
 #[test]
-fn a_lock_goes_to_the_next_when_who_waits_for_it_stays_behind() {
+fn a_thread_that_exits_waits_for_a_request_that_no_cancel_ends_and_says_so() {
     let end = child::run("", &[], |_| {
-        let runtime = synchronous();
+        let (runtime, warnings) = warning();
         let lock = Arc::new(Mutex::new(0));
         let held = lock.lock();
-        let first = on_a_thread(|| {
-            let lock = lock.clone();
-            let request = runtime.spawn(move || *lock.lock() += 1);
-            assert_eq!(request.state(), State::Suspended);
-            request
-        });
-        thread::scope(|threads| {
-            let next = threads.spawn(|| *lock.lock() += 10);
-            drop(held);
-            next.join().unwrap();
-        });
-        assert_eq!(*lock.lock(), 10);
-        assert!(matches!(first.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
+        let exits = {
+            let (runtime, lock) = (runtime.clone(), lock.clone());
+            thread::Builder::new().name("the thread".into()).spawn(move || {
+                let request =
+                    Request::builder().name("wants the lock").on(&runtime).spawn(move || *lock.lock() += 1);
+                assert_eq!(request.state(), State::Suspended);
+                request
+            })
+        };
+        let warning = warnings.recv().unwrap();
+        for part in ["thread 'the thread' exits, and waits for", "'wants the lock'", "before it exits"] {
+            assert!(warning.contains(part), "no `{part}` in {warning}");
+        }
+        drop(held);
+        let request = exits.unwrap().join().unwrap();
+        assert_eq!(*lock.lock(), 1);
+        assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
     });
     end.assert_survived();
 }
 
-/// Nobody is told, so who waits for it with a limit finds out by that, and who waits without one waits for ever.
 #[test]
-fn a_lock_that_a_suspended_request_holds_stays_locked_when_its_thread_exits() {
+fn a_lock_that_a_suspended_request_holds_is_free_when_its_thread_has_exited() {
     for kind in ["synchronous", "seeded"] {
         let end = child::run(kind, &[], |kind| {
             let runtime = match kind {
                 "seeded" => crate::warned(Runtime::builder().seeded(3)).build().unwrap(),
                 _ => synchronous(),
             };
-            let (lock, go) = (Arc::new(Mutex::new(0)), Arc::new(Event::new()));
+            let lock = Arc::new(Mutex::new(0));
             let holder = on_a_thread(|| {
-                let (lock, go, held) = (lock.clone(), go.clone(), Arc::new(Event::new()));
+                let (lock, held) = (lock.clone(), Arc::new(Event::new()));
                 let holds = held.clone();
                 let request = runtime.spawn(move || {
                     let mut guard = lock.lock();
                     holds.set();
-                    _ = go.wait();
+                    _ = Event::new().wait();
                     *guard += 1;
                 });
                 runtime.enter(|| held.wait().unwrap());
                 request
             });
-            // It is over for all who wait for it.
             assert!(matches!(holder.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
-            go.set();
-            let stays_locked = || {
-                assert!(lock.try_lock().is_none());
-                assert!(lock.lock_timeout(Duration::from_millis(1)).is_err());
-            };
-            runtime.enter(stays_locked);
-            runtime.run(stays_locked);
-            stays_locked();
+            assert_eq!(*lock.try_lock().unwrap(), 1);
         });
         end.assert_survived();
     }
@@ -259,7 +251,7 @@ fn what_a_thread_has_submitted_and_not_begun_runs_elsewhere_when_it_exits() {
                 _ => synchronous(),
             };
             let go = Arc::new(Event::new());
-            let behind = left_behind_in_either(&runtime, &go);
+            let begun = begun_and_left_in_either(&runtime, &go);
             let queued = on_a_thread(|| {
                 forebear::no_suspend("queues", || {
                     (0..10)
@@ -272,7 +264,7 @@ fn what_a_thread_has_submitted_and_not_begun_runs_elsewhere_when_it_exits() {
             }
             // The next who has the seat goes on as if nothing had been.
             assert_eq!(runtime.run(|| spawn(|| 7).take().unwrap()), 7);
-            assert!(matches!(behind.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
+            assert!(matches!(begun.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
             drop(runtime);
         });
         end.assert_survived();
@@ -315,7 +307,7 @@ fn what_was_raised_and_not_begun_runs_elsewhere_when_its_thread_exits() {
     }
 }
 
-fn left_behind_in_either(runtime: &Runtime, go: &Arc<Event>) -> Request<()> {
+fn begun_and_left_in_either(runtime: &Runtime, go: &Arc<Event>) -> Request<()> {
     on_a_thread(|| {
         let begun = Arc::new(Event::new());
         let request = {
@@ -380,12 +372,12 @@ fn a_thread_local_whose_destructor_uses_a_runtime_does_no_harm() {
 }
 
 #[test]
-fn a_runtime_whose_threads_have_left_requests_behind_can_be_ended() {
+fn a_runtime_whose_threads_have_exited_before_their_requests_ended_can_be_ended() {
     for how in ["drop", "shutdown", "finish"] {
         let end = child::run(how, &[], |how| {
             let runtime = synchronous();
             let go = Arc::new(Event::new());
-            let requests: Vec<_> = (0..40).map(|_| left_behind(&runtime, &go)).collect();
+            let requests: Vec<_> = (0..40).map(|_| begun_and_left(&runtime, &go)).collect();
             match how {
                 "shutdown" => runtime.shutdown(Duration::ZERO).unwrap(),
                 "finish" => runtime.finish(Duration::from_secs(60)).unwrap(),

@@ -98,12 +98,11 @@ impl RuntimeBuilder {
     /// [`CircularWait`](crate::WaitError::CircularWait). Several threads may use such a runtime, up to 32 at a time;
     /// more wait for their turn. Each runs what it submits.
     ///
-    /// A thread should wait for its suspended requests before it exits. Those that are left never continue, since they
-    /// may hold references to the thread's locals. Such a request ends as cancelled, with
-    /// [`ThreadExited`](crate::CancelReason::ThreadExited). Its stack stays in memory, and a warning names it. If it
-    /// borrows, as a job of a scope does, it never ends, and a request that lent it a stack waits for ever. A
-    /// destructor of a thread-local may use such a runtime, too, until the runtime's own thread-local is destroyed.
-    /// Requests that the thread had suspended before do not continue then.
+    /// A thread should wait for its suspended requests before it exits. At its exit those that are left are cancelled, with
+    /// [`ThreadExited`](crate::CancelReason::ThreadExited), and the thread drives them to their ends, since they
+    /// may hold references to its locals. If one waits in a way that no cancel ends, as for a lock, the exit waits for it, and a warning
+    /// names it after a second. A destructor of a thread-local may use such a runtime, too, until the runtime's own thread-local is destroyed.
+    /// If a request calls [`process::exit`](std::process::exit), nothing that is suspended on that thread continues.
     ///
     /// A request is queued, and not run at once, if it is submitted inside [`no_suspend`](crate::no_suspend()), in an
     /// unwind, or by a request of another runtime. In the last case it runs when a thread that has used this runtime
@@ -373,6 +372,7 @@ impl RuntimeBuilder {
                 answer_dumps: dump::answer_all,
                 put_back_drawn: |record| Worker::of(record).put_back_drawn(),
                 sit_down: |record| Worker::of(record).sit_down(),
+                end_begun: Seat::end_begun,
                 leave_seat: Seat::leave,
                 settle_late,
                 check_scope: stuck_scope::check,

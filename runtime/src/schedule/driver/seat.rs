@@ -1,12 +1,12 @@
 //! A thread's seat, from the side of the thread, and the end of the runtime.
 //!
-//! A thread that exits leaves its seat behind (`schedule/worker/driven/abandon.rs`). Otherwise it drives the seat until no work is left, and
-//! gives it back.
+//! A thread that exits drives what has begun on its seat to its end (`schedule/worker/driven/leave.rs`), or abandons it (`abandon.rs` beside that). Then the seat goes to others.
 //!
 //! When the last handle is dropped, the threads that may drive run the remaining work. The last seat that is given back after that takes the
 //! runtime down. Work that is put aside or pushed later is ended by the thread that does so.
 
 use std::ptr::{self, NonNull};
+use std::time::Instant;
 
 use forebear_context::context::{ForeignContext, Reason};
 use forebear_context::error::CancelReason;
@@ -49,7 +49,6 @@ impl Seat {
 
     /// Drives until no work is left. `fiber` is the thread's own, and not in a wait.
     fn drain(&self, fiber: &Fiber) {
-        let context = fiber.context();
         // When the thread reports next that the end takes long, and the step that it took at the last report.
         let mut late = (first_word(), LateStep::Endless);
         loop {
@@ -60,12 +59,8 @@ impl Seat {
             if self.stirs(fiber) {
                 continue;
             }
-            // SAFETY: C2: this is the fiber's own thread, and it is not in a wait; C4: for nothing, and it is taken back below.
-            let ticket = unsafe { context.begin(Reason::None, ptr::null_mut()) };
-            // SAFETY: the thread's own fiber is foreign, and this is its thread. It returns when it is nudged.
-            let _ = unsafe { ForeignContext::block(context, late.0) };
-            // SAFETY: C2: begun above, and not parked.
-            unsafe { context.abandon(ticket) };
+            // SAFETY: the thread's own fiber, which is not in a wait.
+            unsafe { block_until_nudged(fiber, late.0) };
             if late.0.is_none_or(|at| at > time::now()) {
                 continue;
             }
@@ -90,11 +85,26 @@ impl Seat {
         end_if_done(&self.shared);
     }
 
-    /// The thread exits. Requests that have started here are abandoned, and do not continue.
+    /// The thread exits. Requests that have started here and not ended are abandoned, and do not continue.
     pub(crate) fn leave(&self) {
         self.worker().abandon_seat();
         self.give_back();
     }
+}
+
+/// Blocks the thread until it is nudged, or until then.
+///
+/// # Safety
+///
+/// `fiber` is the calling thread's own, and not in a wait.
+pub(crate) unsafe fn block_until_nudged(fiber: &Fiber, until: Option<Instant>) {
+    let context = fiber.context();
+    // SAFETY: C2: by contract; C4: for nothing, and it is taken back below.
+    let ticket = unsafe { context.begin(Reason::None, ptr::null_mut()) };
+    // SAFETY: the thread's own fiber is foreign, and this is its thread. It returns when it is nudged.
+    let _ = unsafe { ForeignContext::block(context, until) };
+    // SAFETY: C2: begun above, and not parked.
+    unsafe { context.abandon(ticket) };
 }
 
 /// Whether this thread is inside the driver, which runs no user code itself.

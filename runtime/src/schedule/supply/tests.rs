@@ -78,7 +78,7 @@ fn a_shutdown_ends_what_it_has_left_to_a_worker_that_was_about_to_leave() {
         release.send(()).unwrap();
         is_leaving.recv_timeout(LONG).unwrap();
         // This thread leaves the end of the second to the worker before it blocks.
-        got.send(second.wait_timeout(LONG).map(|()| ())).unwrap();
+        got.send(second.wait_timeout(LONG).copied()).unwrap();
     }));
     let first = runtime.spawn(move || drop(first));
     second.send(runtime.spawn(|| ())).unwrap();

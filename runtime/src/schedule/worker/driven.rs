@@ -7,11 +7,12 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};
 
-use forebear_context::error::{CancelReason, StackError};
+use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
 
 mod abandon;
+mod leave;
 mod seeded;
 mod spare;
 mod stuck;
@@ -20,7 +21,6 @@ pub(crate) use self::stuck::settle_stuck;
 
 use self::seeded::Chance;
 use super::{Next, Worker};
-use crate::cancel;
 use crate::foreign;
 use crate::record::arena;
 use crate::record::children;
@@ -45,6 +45,8 @@ pub(crate) struct Driver {
     coroutines: UnsafeCell<Vec<NonNull<Coroutine>>>,
     /// This is inside the driver: not in user code of the host's.
     driving: Cell<bool>,
+    /// The thread exits, and drives what has begun here to its end. It begins nothing else.
+    leaving: Cell<bool>,
     /// Counts the waits, so that the innermost can be told.
     waits: Cell<u64>,
     /// The seeded mode's.
@@ -61,6 +63,7 @@ impl Driver {
             spares: UnsafeCell::default(),
             coroutines: UnsafeCell::default(),
             driving: Cell::new(false),
+            leaving: Cell::new(false),
             waits: Cell::new(0),
             chance: driven.seed.map(Chance::new),
         }
@@ -101,6 +104,11 @@ impl Driver {
     /// Whether the thread is inside the driver.
     pub(crate) fn is_driving(&self) -> bool {
         self.driving.get()
+    }
+
+    /// A fiber that stands ready and that the worker's own queue does not hold.
+    fn pop_drawn(&self) -> Option<NonNull<Fiber>> {
+        self.chance.as_ref().and_then(Chance::draw_fiber)
     }
 
     #[allow(clippy::mut_from_ref, reason = "D1, and no caller keeps it over another call")]
@@ -187,23 +195,6 @@ impl Worker {
         self.ready().len() + self.driver().chance.as_ref().map_or(0, Chance::len)
     }
 
-    /// The thread exits: marks what has begun here.
-    fn abort_begun(&self) {
-        let mut begun = Vec::new();
-        self.driver().each_begun(|fiber| {
-            let mut at = fiber.request();
-            while let Some(h) = at {
-                begun.push(NonNull::from(h));
-                // SAFETY: what is below another on a stack is not over.
-                at = unsafe { h.lender.get().as_ref() };
-            }
-        });
-        for header in begun {
-            // SAFETY: it runs on this thread, which does nothing else meanwhile.
-            unsafe { cancel::abort(header, CancelReason::ThreadExited) };
-        }
-    }
-
     /// One step of the driver, whose own fiber is `host`: chooses, and runs that until it ends or suspends, and all that it
     /// has submitted. False: there is nothing.
     pub(crate) fn step(&self, host: &Fiber) -> bool {
@@ -257,6 +248,7 @@ impl Worker {
             return Some(late);
         }
         let next = match &self.driver().chance {
+            _ if self.driver().leaving.get() => self.pick_begun(),
             Some(chance) => self.draw(chance),
             None => self.pick(),
         };
@@ -388,7 +380,7 @@ impl Worker {
         let (driver, host) = (self.driver(), !fiber.has_worker());
         // On a coroutine without a request, or inside the driver, this is a destructor's doing.
         let beside = if host { driver.driving.get() } else { fiber.request().is_none() };
-        if beside || !may_leave(fiber) {
+        if beside || driver.leaving.get() || !may_leave(fiber) {
             return false;
         }
         let coroutine = match (host, self.coroutine_for_loop()) {

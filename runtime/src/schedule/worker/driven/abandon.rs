@@ -1,4 +1,5 @@
-//! The thread that has a seat exits: what becomes of what stands on the seat.
+//! The thread that has a seat exits from a frame on it, which never continues: what becomes of what stands on the seat. An exit from the thread's own frame has driven all
+//! that had begun to its end before (`leave.rs`); the main thread may have given that up.
 //!
 //! Thread-locals of the thread are destroyed, and a frame that was suspended inside `LocalKey::with` holds a reference to one. So no frame that
 //! had begun continues, not even to unwind. When this is called, and how often, `foreign/exit.rs` says.
@@ -68,8 +69,8 @@ impl Worker {
         }
     }
 
-    /// Takes every coroutine in use out of the seat, and keeps its memory. Answers them.
-    fn leave_coroutines_behind(&self) -> Vec<NonNull<Coroutine>> {
+    /// The coroutines of the seat on which something is suspended. On the host.
+    pub(super) fn suspended(&self) -> Vec<NonNull<Coroutine>> {
         let driver = self.driver();
         // SAFETY: V1.
         let idle = unsafe { &*self.idle.get() }.sorted();
@@ -78,9 +79,15 @@ impl Worker {
                 || driver.is_door(*coroutine)
                 || self.is_idle_spare(*coroutine)
         };
-        let left: Vec<_> =
-            driver.coroutines().iter().filter(|coroutine| !stays(coroutine)).copied().collect();
-        driver.coroutines().retain(stays);
+        driver.coroutines().iter().filter(|coroutine| !stays(coroutine)).copied().collect()
+    }
+
+    /// Takes every coroutine in use out of the seat, and keeps its memory. Answers them.
+    fn leave_coroutines_behind(&self) -> Vec<NonNull<Coroutine>> {
+        let driver = self.driver();
+        let mut left = self.suspended();
+        left.sort_unstable();
+        driver.coroutines().retain(|coroutine| left.binary_search(coroutine).is_err());
         self.busy_coroutines.set(self.busy_coroutines.get() - left.len());
         self.clear_left_unwinding();
         for coroutine in &left {
@@ -101,7 +108,7 @@ impl Worker {
     }
 
     /// Unstarted requests are left to the next driver.
-    fn give_away_unbegun(&self) {
+    pub(super) fn give_away_unbegun(&self) {
         let aside = self.put_aside.take_all();
         self.publish_private(u32::MAX, ptr::null());
         let mut refused = Vec::new();

@@ -133,6 +133,17 @@ impl Chance {
         self.polls.set(0);
     }
 
+    /// A fiber that may continue, if only such are left.
+    pub(super) fn draw_fiber(&self) -> Option<NonNull<Fiber>> {
+        match self.draw()? {
+            Candidate::Fiber(fiber) | Candidate::Yielded(fiber) => Some(fiber),
+            request => {
+                self.add(request);
+                None
+            }
+        }
+    }
+
     fn draw(&self) -> Option<Candidate> {
         let pool = self.pool();
         if pool.is_empty() {
