@@ -252,38 +252,29 @@ impl World {
         (0..2).for_each(|_| self.latch.count_down());
         // This waits for who makes the value, who may wait for all that follows here.
         let world = self.clone();
-        self.aside(move || {
+        Self::aside(move || {
             let _ = world.value.set(());
         });
         for channel in &self.channels {
             // The items run bodies, which may wait for what follows here.
             let ends = locked(channel).take();
-            self.aside(move || drop(ends));
+            Self::aside(move || drop(ends));
         }
         std::mem::take(&mut *locked(&self.wakers)).into_iter().for_each(Waker::wake);
         // Each of these ends a request, whose callbacks and captures may wait for another of them.
         for completer in &self.completers {
             let completer = locked(completer).take();
-            self.aside(move || drop(completer));
+            Self::aside(move || drop(completer));
         }
         let future = self.take_future();
-        self.aside(move || drop(future));
+        Self::aside(move || drop(future));
         self.stop_beside();
     }
 
-    /// Calls `f` on a thread of its own. Where there are no workers it may begin requests on that thread. Such a request is abandoned, with all that
-    /// its frames own, if the thread exits before it has ended. So the thread waits until the world is over, and the requests continue meanwhile.
-    fn aside(self: &Arc<World>, f: impl FnOnce() + Send + 'static) {
-        let world = self.clone();
+    /// Calls `f` on a thread of its own. Where there are no workers it may begin requests on that thread, whose exit ends them.
+    fn aside(f: impl FnOnce() + Send + 'static) {
         drop(std::thread::spawn(move || {
             let _ = catch_unwind(AssertUnwindSafe(f));
-            if matches!(world.program.setting, Setting::Workers(_)) {
-                return;
-            }
-            let _ = catch_unwind(clear_thread_bombs);
-            while !world.over.load(Ordering::Acquire) {
-                let _ = Event::new().wait_timeout(Duration::from_millis(1));
-            }
         }));
     }
 

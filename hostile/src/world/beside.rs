@@ -136,14 +136,14 @@ impl World {
     /// Leaves no wait for any of this that nobody can end. Each end goes on a thread of its own: the values run bodies.
     pub(super) fn stop_beside(self: &Arc<World>) {
         let ends = locked(&self.beside.watch).take();
-        self.aside(move || drop(ends));
+        World::aside(move || drop(ends));
         for place in &self.beside.one_shots {
             let (sender, receiver) = (locked(&place.sender).take(), locked(&place.receiver).take());
-            self.aside(move || drop(sender));
-            self.aside(move || drop(receiver));
+            World::aside(move || drop(sender));
+            World::aside(move || drop(receiver));
         }
         let subscription = locked(&self.beside.subscription).take();
-        self.aside(move || drop(subscription));
+        World::aside(move || drop(subscription));
     }
 
     /// Waits for the threads of the plain pool, when nothing is left that its tasks could wait for.
