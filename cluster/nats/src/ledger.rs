@@ -30,6 +30,7 @@
 
 mod alone;
 mod deaths;
+mod entries;
 mod lost;
 mod names;
 mod refused;
@@ -45,6 +46,7 @@ use forebear_cluster::engine::{
 
 use self::alone::{Admitted, Alone};
 use self::deaths::Blame;
+use self::entries::{Entries, Lease, LedgerEntry};
 use self::names::Known;
 use crate::wire::{Claim, Down, Hello, Parcel, Record, Stage, TaskEnd, Terms, Times, Up, Welcome, What};
 
@@ -74,7 +76,7 @@ pub(crate) struct Ledger {
     times: Times,
     /// The names and types of the coordinator's tasks.
     known: Vec<(String, String)>,
-    tasks: BTreeMap<TaskId, LedgerEntry>,
+    tasks: Entries,
     members: BTreeMap<u64, Member>,
     names: Known,
     last_member: u64,
@@ -106,26 +108,6 @@ pub(crate) struct Ledger {
     #[cfg(test)]
     compared: usize,
     acts: Vec<Act>,
-}
-
-struct LedgerEntry {
-    envelope: Envelope,
-    copy: u32,
-    attempts: u32,
-    /// So many workers have died with it.
-    deaths: u32,
-    due: Option<Instant>,
-    lease: Option<Lease>,
-    /// The server has confirmed that it has this copy.
-    published: bool,
-}
-
-struct Lease {
-    member: u64,
-    cancelled: bool,
-    sequence: u64,
-    /// The number of the order that has started it.
-    order: u64,
 }
 
 struct Member {
@@ -173,7 +155,7 @@ impl Ledger {
             epoch,
             times,
             known,
-            tasks: BTreeMap::new(),
+            tasks: Entries::default(),
             members: BTreeMap::new(),
             names: Known::default(),
             last_member: 0,
@@ -216,15 +198,13 @@ impl Ledger {
         }
         let due = envelope.time_left.and_then(|left| now.checked_add(left));
         let task = envelope.task;
-        let entry =
-            LedgerEntry { envelope, copy: 0, attempts: 0, deaths: 0, due, lease: None, published: false };
-        self.tasks.insert(task, entry);
+        self.tasks.insert(task, LedgerEntry::new(envelope, due));
         self.publish(task, None);
     }
 
     pub(crate) fn cancel(&mut self, task: TaskId) {
-        let Some(entry) = self.tasks.get_mut(&task) else { return };
-        match &mut entry.lease {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        match entry.lease_mut() {
             Some(lease) => {
                 lease.cancelled = true;
                 let member = lease.member;
@@ -244,12 +224,12 @@ impl Ledger {
         self.draining = true;
         self.acts.extend((old..self.floor).map(Act::Purge));
         let floor = self.floor;
-        self.tasks.retain(|_, entry| entry.lease.is_some() || entry.envelope.generation >= floor);
+        self.tasks.keep_leased_or(|entry| entry.envelope.generation >= floor);
         let mut orders = Vec::new();
-        for (task, entry) in &mut self.tasks {
-            if let Some(lease) = entry.lease.as_mut().filter(|_| entry.envelope.generation < floor) {
+        for (task, entry) in self.tasks.iter_mut().filter(|(_, entry)| entry.envelope.generation < floor) {
+            if let Some(lease) = entry.lease_mut() {
                 lease.cancelled = true;
-                orders.push((lease.member, What::Order(Order::Cancel(*task))));
+                orders.push((lease.member, What::Order(Order::Cancel(task))));
             }
         }
         orders.into_iter().for_each(|(member, order)| self.order(member, order));
@@ -275,7 +255,7 @@ impl Ledger {
     /// All members are to leave.
     pub(crate) fn close(&mut self) {
         self.closed = true;
-        self.tasks.retain(|_, entry| entry.lease.is_some());
+        self.tasks.keep_leased_or(|_| false);
         self.resources.clear();
         self.order_all(|| What::Stop);
     }
@@ -434,7 +414,7 @@ impl Ledger {
         (self.compared += member.leases.len());
         let (id, holds) = (member.id.clone(), holds.iter().collect::<HashSet<_>>());
         let is_lost = |task: &&TaskId| {
-            let lease = self.tasks.get(*task).and_then(|entry| entry.lease.as_ref());
+            let lease = self.tasks.get(**task).and_then(LedgerEntry::lease);
             lease.is_some_and(|lease| lease.order <= applied) && !holds.contains(*task)
         };
         let lost: Vec<TaskId> = member.leases.iter().filter(is_lost).copied().collect();
@@ -461,12 +441,12 @@ impl Ledger {
         let is_ready = its.state == WorkerState::Ready && its.leaving.is_none();
         let (id, order) = (its.id.clone(), its.last_order + 1);
         let floor = self.floor;
-        let entry = self.tasks.get_mut(&task);
+        let entry = self.tasks.get_mut(task);
         let entry = entry.filter(|entry| entry.envelope.generation >= floor && entry.copy == copy);
         let Some(entry) = entry.filter(|_| !self.closed) else {
             return self.order(member, What::Drop { task, copy });
         };
-        match &entry.lease {
+        match entry.lease() {
             // It says so again, and has been answered.
             Some(lease) if lease.member == member => return,
             Some(_) => return self.order(member, What::Later { task, copy }),
@@ -483,10 +463,10 @@ impl Ledger {
             Admitted::Later => return,
         }
         entry.attempts += 1;
-        entry.lease = Some(Lease { member, cancelled: false, sequence, order });
-        its.leases.insert(task);
         let attempt = entry.attempts;
         let time_left = entry.due.map(|due| due.saturating_duration_since(now));
+        its.leases.insert(task);
+        self.tasks.lease(task, Lease { member, cancelled: false, sequence, order });
         self.acts.push(Act::Tell(Event::Started { task, worker: id, attempt }));
         self.order(member, What::Start { task, copy, attempt, time_left });
     }
@@ -508,7 +488,7 @@ impl Ledger {
 
     /// A member has recorded this.
     fn task_end(&mut self, member: u64, end: TaskEnd) {
-        let attempts = self.tasks.get(&end.task).map(|entry| entry.attempts);
+        let attempts = self.tasks.get(end.task).map(|entry| entry.attempts);
         if self.is_leased(end.task, member) && attempts == Some(end.attempt) {
             let worker = self.members.get_mut(&member).map(|member| {
                 member.finished = true;
@@ -538,27 +518,25 @@ impl Ledger {
 
     /// The server has confirmed that this copy is in the queue.
     pub(crate) fn published(&mut self, task: TaskId, copy: u32) {
-        if let Some(entry) = self.tasks.get_mut(&task).filter(|entry| entry.copy == copy) {
-            entry.published = true;
-        }
+        self.tasks.published(task, copy);
     }
 
     /// So many tasks have to be in the queue.
     pub(crate) fn queued(&self) -> u64 {
-        self.tasks.values().filter(|entry| entry.published && entry.lease.is_none()).count() as u64
+        self.tasks.queued()
     }
 
     fn publish(&mut self, task: TaskId, older: Option<u64>) {
-        let Some(entry) = self.tasks.get_mut(&task) else { return };
-        entry.published = false;
+        self.tasks.unpublished(task);
+        let Some(entry) = self.tasks.get(task) else { return };
         let parcel =
             Parcel { epoch: self.epoch, copy: entry.copy, envelope: entry.envelope.clone(), object: None };
         self.acts.push(Act::Publish { parcel, older });
     }
 
     fn end(&mut self, task: TaskId, worker: Option<WorkerId>, attempt: u32, answer: Answer, ran: Duration) {
-        if let Some(entry) = self.tasks.remove(&task) {
-            if let Some(lease) = entry.lease {
+        if let Some(entry) = self.tasks.remove(task) {
+            if let Some(lease) = entry.lease() {
                 self.unlease(task, lease.member);
             }
             self.acts.push(Act::Tell(Event::Ended { task, worker, attempt, answer, ran }));
@@ -589,7 +567,7 @@ impl Ledger {
     }
 
     fn is_leased(&self, task: TaskId, member: u64) -> bool {
-        let lease = self.tasks.get(&task).and_then(|entry| entry.lease.as_ref());
+        let lease = self.tasks.get(task).and_then(LedgerEntry::lease);
         lease.is_some_and(|lease| lease.member == member)
     }
 
@@ -602,7 +580,7 @@ impl Ledger {
 
     fn tell_drained(&mut self) {
         let floor = self.floor;
-        if self.draining && !self.tasks.values().any(|entry| entry.envelope.generation < floor) {
+        if self.draining && !self.tasks.iter().any(|(_, entry)| entry.envelope.generation < floor) {
             self.draining = false;
             self.acts.push(Act::Tell(Event::Drained { before: floor }));
         }

@@ -84,7 +84,7 @@ impl Ledger {
         });
         let waits: Vec<_> = waits.collect();
         for (number, claim, empty) in waits {
-            let there = self.tasks.get(&claim.task).is_some_and(|entry| entry.copy == claim.copy);
+            let there = self.tasks.get(claim.task).is_some_and(|entry| entry.copy == claim.copy);
             if empty || !there {
                 self.claim(number, claim, now);
             }

@@ -156,8 +156,8 @@ impl Ledger {
 
     /// The worker of its lease is gone.
     pub(super) fn put_back(&mut self, task: TaskId, worker: &WorkerId, blame: Blame) {
-        let Some(entry) = self.tasks.get_mut(&task) else { return };
-        let Some(lease) = entry.lease.take() else { return };
+        let Some(lease) = self.tasks.unlease(task) else { return };
+        let Some(entry) = self.tasks.get_mut(task) else { return };
         entry.deaths += u32::from(blame != Blame::Nobody);
         let poisoned = blame == Blame::Alone && entry.is_suspect();
         let (deaths, attempts) = (entry.deaths, entry.attempts);

@@ -55,9 +55,9 @@ impl Ledger {
     /// The store has lost tasks: all that is queued is published anew.
     pub(crate) fn lost(&mut self) {
         let queued: Vec<TaskId> =
-            self.tasks.iter().filter(|(_, entry)| entry.lease.is_none()).map(|(task, _)| *task).collect();
+            self.tasks.iter().filter(|(_, entry)| entry.lease().is_none()).map(|(task, _)| task).collect();
         for task in queued {
-            if let Some(entry) = self.tasks.get_mut(&task) {
+            if let Some(entry) = self.tasks.get_mut(task) {
                 entry.copy += 1;
             }
             self.publish(task, None);

@@ -24,7 +24,7 @@ impl Ledger {
 
     /// The server does not take the arguments of a task.
     pub(crate) fn unstored(&mut self, task: TaskId, copy: u32, why: &str) {
-        let queued = self.tasks.get(&task).filter(|entry| entry.copy == copy && entry.lease.is_none());
+        let queued = self.tasks.get(task).filter(|entry| entry.copy == copy && entry.lease().is_none());
         if let Some(attempts) = queued.map(|entry| entry.attempts) {
             let message = format!("the server does not take the arguments: {why}");
             let answer = Answer::Failed(FailureKind::Store { message });
