@@ -155,6 +155,23 @@ pub struct Envelope {
     pub time_left: Option<Duration>,
 }
 
+impl Envelope {
+    /// The object in which that attempt keeps a large result. If the attempt has ended without that as its answer, nobody knows of the object.
+    ///
+    /// ```
+    /// use forebear_cluster::engine::{Envelope, ObjectStore};
+    ///
+    /// /// The worker of this attempt has died.
+    /// fn discard(store: &dyn ObjectStore, task: &Envelope, attempt: u32) {
+    ///     store.delete(task.result(attempt));
+    /// }
+    /// ```
+    #[must_use]
+    pub fn result(&self, attempt: u32) -> ObjectId {
+        ObjectId::result(self.job, self.task, attempt)
+    }
+}
+
 /// What a worker keeps for the tasks that come: made once on each worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

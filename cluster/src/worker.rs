@@ -341,7 +341,7 @@ impl NodeInner {
     fn answer(&self, envelope: &Envelope, attempt: u32, result: Arc<[u8]>) -> Result<Answer, Error> {
         match self.cache.get() {
             Some(cache) if result.len() > INLINE => {
-                let object = ObjectId::result(envelope.job, envelope.task, attempt);
+                let object = envelope.result(attempt);
                 let bytes = result.len() as u64;
                 cache.store().put(object, result).map_err(|error| of_store(&error))?;
                 Ok(Answer::Stored { object, bytes })

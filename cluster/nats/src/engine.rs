@@ -557,6 +557,10 @@ impl Engine {
             }
             Act::Publish { parcel, older } => _ = self.outgoing.send(Outgoing::Task(parcel, older)),
             Act::Purge(generation) => _ = self.outgoing.send(Outgoing::Purge(generation)),
+            Act::Discard(object) => {
+                let store = self.store.clone();
+                tokio::spawn(async move { store.discard(&object.to_string()).await });
+            }
             Act::Send { member, down } => self.downs.entry(member).or_default().push(down),
             Act::AskNewest { member } => {
                 let (store, news) = (self.store.clone(), self.sender.clone());

@@ -40,8 +40,8 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use forebear_cluster::engine::{
-    Answer, Envelope, Event, Order, Resource, ResourceId, TaskId, WorkerId, WorkerState, WorkerStatus,
-    difference,
+    Answer, Envelope, Event, ObjectId, Order, Resource, ResourceId, TaskId, WorkerId, WorkerState,
+    WorkerStatus, difference,
 };
 
 use self::alone::{Admitted, Alone};
@@ -59,6 +59,8 @@ pub(crate) enum Act {
     Publish { parcel: Parcel, older: Option<u64> },
     /// Drop what is queued of this generation.
     Purge(u64),
+    /// Delete an object that nobody knows of: its writer is gone.
+    Discard(ObjectId),
     /// Send it to a member.
     Send { member: u64, down: Down },
     /// Answer a request to join.

@@ -161,6 +161,8 @@ impl Ledger {
         entry.deaths += u32::from(blame != Blame::Nobody);
         let poisoned = blame == Blame::Alone && entry.is_suspect();
         let (deaths, attempts) = (entry.deaths, entry.attempts);
+        // All is read that the worker has recorded, so this attempt has no result. It may have put a part of one into the store.
+        self.acts.push(Act::Discard(entry.envelope.result(attempts)));
         if let Some(member) = self.members.get_mut(&lease.member) {
             member.leases.remove(&task);
             member.alone.ended(task);

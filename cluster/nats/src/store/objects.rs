@@ -2,6 +2,7 @@
 //!
 //! An object is some *chunks*, messages under one subject of their own, and an entry under its name that says which subject that is. That is the form that all clients of NATS know. This crate
 //! writes it itself: a client's own function to put an object does not say which chunks it has written when it fails, and those would stay until the job ends.
+//! The subject of the chunks begins with the name of the object. So whoever knows that nobody needs an object deletes it by its name, also if its writer has died before the entry was there.
 
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ const STALL: Duration = Duration::from_secs(5);
 /// A chunk has so many bytes at most.
 const CHUNK: usize = 128 << 10;
 
+/// What a process had sent when it died has come after so long.
+const LATE: Duration = Duration::from_secs(2);
+
 /// So long the server may take to purge what is under a subject.
 const PURGE: Duration = Duration::from_secs(10);
 
@@ -40,7 +44,7 @@ impl Drop for Chunks {
         let (store, subject) = (self.store.clone(), std::mem::take(&mut self.subject));
         // Without the runtime the engine has ended, and the job's objects go with it.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { store.purge_objects(&subject).await });
+            runtime.spawn(async move { _ = store.purge_objects(&subject).await });
         }
     }
 }
@@ -54,10 +58,9 @@ impl Store {
     pub(crate) async fn put(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
         let mut refused = Refused::default();
         loop {
-            let bucket = self.names.bucket();
-            // A number of its own each time: a chunk of an earlier try may come late.
-            let number = format!("{:016x}{:016x}", random(), random());
-            let subject = format!("$O.{bucket}.C.{number}");
+            // Another number each time: a chunk of an earlier try may come late.
+            let number = format!("{}.{:016x}", URL_SAFE.encode(name), random());
+            let subject = format!("$O.{}.C.{number}", self.names.bucket());
             let mut chunks = Chunks { store: self.clone(), subject, kept: false };
             match self.try_put(name, bytes, &number, &chunks.subject).await {
                 Ok(()) => {
@@ -67,10 +70,10 @@ impl Store {
                 Err(why) => {
                     chunks.kept = true;
                     // What is there takes the room that the next try needs.
-                    self.purge_objects(&chunks.subject).await;
+                    let _ = self.purge_objects(&chunks.subject).await;
                     if self.is_refused(&mut refused, &why) {
                         // The server may have its entry, and not have said so.
-                        self.purge_objects(&self.entry(name)).await;
+                        let _ = self.purge_objects(&self.entry(name)).await;
                         return Err(why);
                     }
                 }
@@ -105,15 +108,13 @@ impl Store {
         format!("$O.{}.M.{}", self.names.bucket(), URL_SAFE.encode(name))
     }
 
-    /// Purges what is under that subject. If the server does not do that in time, it goes with the job.
-    async fn purge_objects(&self, subject: &str) {
+    /// Purges what is under that subject. What stays, since the server does not do that in time, goes with the job.
+    async fn purge_objects(&self, subject: &str) -> Result<(), String> {
         let purge = async {
-            let stream = format!("OBJ_{}", self.names.bucket());
-            if let Ok(stream) = self.context.get_stream_no_info(stream).await {
-                let _ = stream.purge().filter(subject).await;
-            }
+            let stream = self.context.get_stream_no_info(format!("OBJ_{}", self.names.bucket())).await;
+            stream.map_err(text)?.purge().filter(subject).await.map_err(text).map(drop)
         };
-        let _ = tokio::time::timeout(PURGE, purge).await;
+        tokio::time::timeout(PURGE, purge).await.map_err(text)?
     }
 
     /// Reads an object, until that succeeds. `None`: the server says that it is not there. The error is the server's, if that refuses it for too long.
@@ -149,11 +150,23 @@ impl Store {
         }
     }
 
-    /// Deletes an object. One that stays goes with the job. A client's own function writes that the object is deleted, for which a full store has no room.
+    /// Deletes an object, or what there is of it. What stays goes with the job. A client's own function writes that the object is deleted, for which a full store has no room.
     pub(crate) async fn delete(&self, name: &str) {
-        let Ok(objects) = self.objects().await else { return };
-        let Ok(info) = objects.info(name).await else { return };
-        self.purge_objects(&self.entry(name)).await;
-        self.purge_objects(&format!("$O.{}.C.{}", self.names.bucket(), info.nuid)).await;
+        let _ = self.try_delete(name).await;
+    }
+
+    async fn try_delete(&self, name: &str) -> Result<(), String> {
+        self.purge_objects(&self.entry(name)).await?;
+        self.purge_objects(&format!("$O.{}.C.{}.*", self.names.bucket(), URL_SAFE.encode(name))).await
+    }
+
+    /// Deletes an object whose writer is dead, when the server is there. A chunk that the dead process had handed to its network comes later than the news of its death: so this is done a second time.
+    pub(crate) async fn discard(&self, name: &str) {
+        for after in [Duration::ZERO, LATE] {
+            tokio::time::sleep(after).await;
+            while self.try_delete(name).await.is_err() {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebear::time::sleep;
 use forebear_cluster::engine::WorkerState;
-use forebear_cluster::{ClusterError, FailureKind, FetchError, RemoteState, TaskOptions};
+use forebear_cluster::{ClusterError, RemoteState};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::dying::judged;

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::sieve::Sieve;
 use crate::support::{job, shared_port, shared_url, token, until};
-use crate::{ADD, GATE, LENGTH, LOG, LONG, REVERSE, TABLE, engine, files, pid_in, start};
+use crate::{ADD, BYTES, GATE, LENGTH, LOG, LONG, REVERSE, TABLE, engine, files, pid_in, start};
 
 #[test]
 #[ignore = "needs a server: ci/nats"]
@@ -19,9 +19,14 @@ fn values_larger_than_a_message_go_through_the_store() {
     assert!(back.iter().rev().eq(&bytes));
 }
 
-/// How many objects a job has. Each has its bytes under a subject of its own, until it is removed; to count these takes the server one message, and a
-/// listing a consumer.
+/// How many objects a job has.
 pub(crate) fn objects(url: &str, job: &str) -> usize {
+    chunks(url, job).len()
+}
+
+/// The objects of a job. Each has its bytes under a subject of its own, until it is removed; to list these takes the server one message, and a
+/// listing of entries a consumer.
+fn chunks(url: &str, job: &str) -> Vec<String> {
     use futures_util::TryStreamExt;
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio.block_on(async {
@@ -31,8 +36,41 @@ pub(crate) fn objects(url: &str, job: &str) -> usize {
             async_nats::jetstream::new(client).get_stream_no_info(format!("OBJ_{bucket}")).await.unwrap();
         let chunks = stream.info_with_subjects(format!("$O.{bucket}.C.>")).await.unwrap();
         let subjects: Vec<_> = chunks.try_collect().await.unwrap();
-        subjects.len()
+        subjects.into_iter().map(|(subject, _)| subject).collect()
     })
+}
+
+/// Messages of the worker get lost from its third chunk on, so it has put two when it is killed. Then a third one comes, which its network had.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn what_a_worker_that_is_killed_has_put_in_part_is_purged_while_the_job_goes_on() {
+    let (job, sieve) = (job(), Sieve::before(shared_port()));
+    let engine = engine(&sieve.url(), &job, LONG).workers(1);
+    let control = engine.control();
+    let cluster = start(engine).start().unwrap();
+    let (put, mut seen) = (format!("PUB $O.FB_{job}_BLOBS.C."), 0);
+    sieve.lose(move |message| {
+        seen += usize::from(message.starts_with(&put) || message.starts_with(&format!("H{put}")));
+        seen > 2
+    });
+    let value = cluster.schedule(&BYTES, 1 << 20).unwrap();
+    until(|| objects(&shared_url(), &job) == 1);
+    let subject = chunks(&shared_url(), &job).remove(0);
+    control.kill("worker-0");
+    sieve.lose(|_| false);
+    until(|| objects(&shared_url(), &job) == 0);
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let client = async_nats::ConnectOptions::with_token(token()).connect(shared_url()).await.unwrap();
+        let context = async_nats::jetstream::new(client);
+        context.publish(subject, vec![7; 1 << 10].into()).await.unwrap().await.unwrap();
+    });
+    until(|| objects(&shared_url(), &job) == 0);
+    control.add("worker-0").unwrap();
+    assert_eq!(value.fetch().unwrap(), vec![7; 1 << 20]);
+    drop(value);
+    until(|| objects(&shared_url(), &job) == 0);
+    cluster.join().unwrap();
 }
 
 #[test]
