@@ -24,8 +24,8 @@ use crate::by_task::ByTask;
 use crate::cache::{Cache, of_store};
 use crate::ctx::TaskCtx;
 use crate::engine::{
-    Answer, DUMP, Envelope, INLINE, ObjectId, ObjectStore, Order, Report, Resource, ResourceId, StoreError,
-    TaskId, WorkerId,
+    Answer, DUMP, Envelope, INLINE, ObjectStore, Order, Report, Resource, ResourceId, StoreError, TaskId,
+    WorkerId,
 };
 use crate::error::{FailureKind, Kinded};
 use crate::task::{Entry, Made, Tasks};

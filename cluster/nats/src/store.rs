@@ -1,6 +1,7 @@
 //! What a job keeps on the server: the streams of tasks and of results, the consumers that read them, the objects, and the lock of the coordinator.
 
 mod objects;
+mod purge;
 
 use std::time::{Duration, Instant};
 

@@ -26,9 +26,6 @@ const CHUNK: usize = 128 << 10;
 /// What a process had sent when it died has come after so long.
 const LATE: Duration = Duration::from_secs(2);
 
-/// So long the server may take to purge what is under a subject.
-const PURGE: Duration = Duration::from_secs(10);
-
 /// Chunks of an object that is being put. They are purged when this is dropped before the object is there: also if the put is cancelled.
 struct Chunks {
     store: Store,
@@ -106,15 +103,6 @@ impl Store {
     /// The subject of the entry of an object.
     fn entry(&self, name: &str) -> String {
         format!("$O.{}.M.{}", self.names.bucket(), URL_SAFE.encode(name))
-    }
-
-    /// Purges what is under that subject. What stays, since the server does not do that in time, goes with the job.
-    async fn purge_objects(&self, subject: &str) -> Result<(), String> {
-        let purge = async {
-            let stream = self.context.get_stream_no_info(format!("OBJ_{}", self.names.bucket())).await;
-            stream.map_err(text)?.purge().filter(subject).await.map_err(text).map(drop)
-        };
-        tokio::time::timeout(PURGE, purge).await.map_err(text)?
     }
 
     /// Reads an object, until that succeeds. `None`: the server says that it is not there. The error is the server's, if that refuses it for too long.

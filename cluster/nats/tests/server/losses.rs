@@ -183,6 +183,19 @@ fn small_server() -> Server {
     Server::start_as(dir, limits)
 }
 
+/// Publishes into the objects of a job until the server has no room for the smallest message.
+fn fill(url: &str, job: &str) {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let client = async_nats::ConnectOptions::with_token(token()).connect(url).await.unwrap();
+        let context = async_nats::jetstream::new(client);
+        for size in [100_000, 1_000, 0] {
+            let subject = format!("$O.FB_{job}_BLOBS.C.fill");
+            while context.publish(subject.clone(), vec![7; size].into()).await.unwrap().await.is_ok() {}
+        }
+    });
+}
+
 /// The server has refused what belongs to this task, and its error says so.
 fn fails<T: DeserializeOwned>(cluster: &ClusterCoordinator, value: RemoteValue<T>, says: &str) {
     let fetched = value.fetch_timeout(Duration::from_secs(60)).map(drop);
@@ -206,19 +219,34 @@ fn a_task_whose_arguments_or_result_the_server_refuses_fails_and_nothing_of_that
     assert_eq!(objects(&server.url(), &job), 0, "what was put in part is purged");
 }
 
+/// Large values pass through a store that has room for two of them, and what was refused meanwhile is forgotten: the server counts room as free when it is.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_store_that_was_full_takes_again_what_there_is_room_for() {
+    let (server, job) = (small_server(), job());
+    let engine = engine(&server.url(), &job, LONG).workers(1).unavailable_after(Duration::from_millis(300));
+    let cluster = start(engine).start().unwrap();
+    for round in 0..3 {
+        fails(&cluster, cluster.schedule(&BYTES, 9 << 20).unwrap(), "could not be kept");
+        assert!(cluster.put(&vec![7_u8; 9 << 20]).is_err());
+        let value = cluster.schedule(&REVERSE, vec![round; 2 << 20]).unwrap();
+        assert_eq!(value.fetch_timeout(Duration::from_secs(60)).unwrap(), vec![round; 2 << 20]);
+        drop(value);
+        until(|| objects(&server.url(), &job) == 0);
+    }
+    cluster.join().unwrap();
+}
+
 /// The store becomes full while a task runs: there is no room for the record of its end.
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn a_task_whose_record_the_server_refuses_fails_with_the_servers_words() {
-    let (server, (_dir, begun, gate)) = (small_server(), files());
-    let engine = engine(&server.url(), &job(), LONG).workers(1).unavailable_after(Duration::from_millis(300));
+    let (server, job, (_dir, begun, gate)) = (small_server(), job(), files());
+    let engine = engine(&server.url(), &job, LONG).workers(1).unavailable_after(Duration::from_millis(300));
     let cluster = start(engine).start().unwrap();
     let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
     pid_in(&begun);
-    let mut kept = Vec::new();
-    while let Ok(one) = cluster.put(&vec![7_u8; 100_000]) {
-        kept.push(one);
-    }
+    fill(&server.url(), &job);
     fs::write(gate, "").unwrap();
     fails(&cluster, value, "does not take the result");
 }
