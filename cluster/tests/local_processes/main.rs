@@ -1,8 +1,10 @@
 //! What belongs to worker processes alone.
 #![cfg(target_os = "linux")]
 
-#[path = "support/deaths.rs"]
+#[path = "../support/deaths.rs"]
 mod deaths;
+mod refused;
+mod restarts;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,7 @@ use forebear::timer::expires;
 use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{
     ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FailureKind, FetchError, LocalProcesses,
-    LocalProcessesControl, ResourceFn, TaskFn, TaskOptions, Tasks, tasks, worker,
+    ResourceFn, TaskFn, TaskOptions, Tasks, tasks, worker,
 };
 use rustix::process::Signal;
 
@@ -255,21 +257,6 @@ fn a_worker_whose_task_is_not_over_when_its_time_and_the_grace_are_is_killed() {
 }
 
 #[test]
-fn r23_workers_are_started_one_after_the_other() {
-    let (short, long) = (Duration::from_millis(5), Duration::from_secs(5_000));
-    let cluster = start(engine(3).start_delay(short, long)).min_workers(3).start().unwrap();
-    assert_eq!(cluster.workers().len(), 3);
-    // At most so late, however many there are.
-    let cluster = start(engine(3).start_delay(long, short)).min_workers(3).start().unwrap();
-    assert_eq!(cluster.workers().len(), 3);
-    // The job begins with the first one; the thread that starts the others does not outlive it.
-    let cluster = start(engine(3).start_delay(long, long)).start().unwrap();
-    cluster.schedule(&PID, ()).unwrap().fetch().unwrap();
-    assert_eq!(cluster.workers().len(), 1);
-    cluster.shutdown().unwrap();
-}
-
-#[test]
 fn r66_a_clone_of_an_engine_that_runs_is_refused() {
     let engine = engine(1);
     let first = start(engine.clone()).start().unwrap();
@@ -278,180 +265,6 @@ fn r66_a_clone_of_an_engine_that_runs_is_refused() {
     drop(first);
     let again = start(engine).start().unwrap();
     assert_ne!(again.schedule(&PID, ()).unwrap().fetch().unwrap(), process::id());
-}
-
-#[test]
-fn the_end_of_a_cluster_warns_of_no_worker_that_is_just_starting() {
-    let (dir, program) = (tempfile::tempdir().unwrap(), std::env::current_exe().unwrap());
-    let (begun, go) = (dir.path().join("begun"), dir.path().join("go"));
-    let script = format!(
-        "touch '{}'; until test -e '{}'; do sleep 0.01; done; exec '{}' worker_process --exact --nocapture",
-        begun.display(),
-        go.display(),
-        program.display()
-    );
-    let (said, heard) = mpsc::channel::<String>();
-    let hook = move |text: &str| said.send(text.to_owned()).unwrap();
-    let engine = LocalProcesses::new(1).program("sh").args(["-c", &script]).on_warning(hook);
-    let cluster = start(engine).min_workers(0).start().unwrap();
-    until(|| begun.exists());
-    drop(cluster);
-    fs::write(go, "").unwrap();
-    // The hook is dropped when the worker has ended.
-    assert_eq!(heard.recv(), Err(mpsc::RecvError));
-}
-
-#[test]
-fn a_worker_that_dies_is_started_again() {
-    let (_dir, begun, gate) = files();
-    let cluster = start(engine(1)).start().unwrap();
-    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
-    let first = pid_in(&begun);
-    fs::remove_file(&begun).unwrap();
-    send(Signal::KILL, first);
-    let second = pid_in(&begun);
-    assert_ne!(first, second);
-    fs::write(gate, "").unwrap();
-    assert_eq!(value.fetch().unwrap(), (second, 2));
-    cluster.join().unwrap();
-    assert_eq!(cluster.workers()[0].id.incarnation(), 2);
-}
-
-#[test]
-fn when_no_worker_can_be_started_calls_that_wait_say_so() {
-    let engine = LocalProcesses::new(2).program("false").restarts(1);
-    let cluster = start(engine).min_workers(0).start().unwrap();
-    // It may be given up already.
-    let scheduled = cluster.schedule(&PID, ());
-    let is_away = |error: &ClusterError| matches!(error, ClusterError::Unavailable { .. });
-    assert!(scheduled.as_ref().err().is_none_or(is_away));
-    assert!(is_away(&cluster.join().unwrap_err()));
-    assert!(is_away(&cluster.done().unwrap_err()));
-}
-
-/// They are scheduled while there is a worker, which is killed before it has run them.
-#[test]
-fn when_no_worker_can_be_started_a_map_that_waits_says_so() {
-    for ordered in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
-        let [program, begun] = ["program", "begun"].map(|name| dir.path().join(name));
-        std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
-        let engine = LocalProcesses::new(1).program(&program).args(AS_WORKER).restarts(0);
-        let cluster = start(engine).min_workers(1).start().unwrap();
-        let taken = forebear::spawn({
-            let (cluster, begun) = (cluster.clone(), begun.clone());
-            move || {
-                let map = cluster.map(&GATE, [(begun, dir.path().join("gate"))]);
-                if ordered {
-                    map.map(|taken| taken.map(drop)).last()
-                } else {
-                    map.unordered().map(|taken| taken.map(drop)).last()
-                }
-            }
-        });
-        taken.submit();
-        until(|| begun.exists());
-        fs::remove_file(&program).unwrap();
-        std::os::unix::fs::symlink("/bin/false", &program).unwrap();
-        send(Signal::KILL, pid_in(&begun));
-        assert!(matches!(taken.take().unwrap(), Some(Err(ClusterError::Unavailable { .. }))));
-    }
-}
-
-/// What is here already is fetched all the same.
-#[test]
-fn when_no_worker_can_be_started_a_fetch_that_waits_says_so_and_the_value_comes_with_the_next_worker() {
-    let dir = tempfile::tempdir().unwrap();
-    let [program, begun, gate] = ["program", "begun", "gate"].map(|name| dir.path().join(name));
-    let link = |to: &Path| {
-        let _ = fs::remove_file(&program);
-        std::os::unix::fs::symlink(to, &program).unwrap();
-    };
-    let here = std::env::current_exe().unwrap();
-    link(&here);
-    let engine = LocalProcesses::new(1).program(&program).args(AS_WORKER).restarts(0);
-    let control = engine.control();
-    let cluster = start(engine).min_workers(1).start().unwrap();
-    let before = cluster.schedule(&PID, ()).unwrap();
-    before.fetch().unwrap();
-    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
-    let waits = value.clone();
-    let fetch = forebear::spawn(move || waits.fetch());
-    fetch.submit();
-    let first = pid_in(&begun);
-    link(Path::new("/bin/false"));
-    send(Signal::KILL, first);
-    for fetched in [fetch.take().unwrap(), value.fetch(), value.fetch_timeout(Duration::from_secs(1_000))] {
-        assert!(matches!(fetched, Err(FetchError::Unavailable { .. })), "{fetched:?}");
-    }
-    before.fetch().unwrap();
-    link(&here);
-    fs::write(gate, "").unwrap();
-    control.add("another").unwrap();
-    assert_eq!(value.fetch().unwrap().1, 2);
-    cluster.join().unwrap();
-}
-
-/// Whoever kills or drains a worker may start it again, but need not: the others are given up.
-#[test]
-fn when_no_worker_can_be_started_and_the_others_were_killed_or_drained_calls_that_wait_say_so() {
-    for drains in [false, true] {
-        let dir = tempfile::tempdir().unwrap();
-        let program = dir.path().join("program");
-        std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
-        let engine = LocalProcesses::new(1).program(&program).args(AS_WORKER).restarts(0);
-        let control = engine.control();
-        let cluster = start(engine).min_workers(1).start().unwrap();
-        fs::remove_file(&program).unwrap();
-        std::os::unix::fs::symlink("/bin/false", &program).unwrap();
-        // It ends before it is ready, and is given up.
-        control.add("never").unwrap();
-        let stop = if drains { LocalProcessesControl::drain } else { LocalProcessesControl::kill };
-        stop(&control, "worker-0");
-        let _ = cluster.schedule(&PID, ());
-        assert!(matches!(cluster.join(), Err(ClusterError::Unavailable { .. })), "drains: {drains}");
-    }
-}
-
-#[test]
-fn a_worker_that_is_given_up_is_warned_of_by_name_and_reason() {
-    let (said, heard) = mpsc::channel();
-    let hook = move |text: &str| said.send(text.to_owned()).unwrap();
-    let engine = LocalProcesses::new(1).program("false").restarts(1).on_warning(hook);
-    let _cluster = start(engine).min_workers(0).start().unwrap();
-    assert_eq!(
-        heard.recv_timeout(Duration::from_secs(60)).unwrap(),
-        "the worker `worker-0` is not started again: it has ended 2 times in a row before it was ready (exit status: 1)"
-    );
-}
-
-#[test]
-fn a_worker_that_ends_again_and_again_with_nothing_to_do_is_given_up_and_calls_say_how_it_has_ended() {
-    let dir = tempfile::Builder::new().prefix("crashing-").tempdir().unwrap();
-    let begun = dir.path().join("begun");
-    let args = ["crashing_worker", dir.path().to_str().unwrap(), "--exact", "--nocapture"];
-    let engine = LocalProcesses::new(1).args(args).restarts(2).on_warning(|_| {});
-    let cluster = start(engine).min_workers(0).start().unwrap();
-    let dies_as = |incarnation: u64| {
-        let pid = pid_in(&begun);
-        fs::remove_file(&begun).unwrap();
-        let is_ready = || {
-            let workers = cluster.workers();
-            let newest = workers.first().map(|worker| (worker.id.incarnation(), worker.state));
-            newest == Some((incarnation, WorkerState::Ready))
-        };
-        until(is_ready);
-        fs::write(dir.path().join(pid.to_string()), "").unwrap();
-    };
-    (1..=2).for_each(dies_as);
-    // What it has finished is for it.
-    let pid = pid_in(&begun);
-    assert_eq!(cluster.schedule(&PID, ()).unwrap().fetch().unwrap(), pid);
-    (3..=6).for_each(dies_as);
-    until(|| cluster.done().is_err());
-    let Err(ClusterError::Unavailable { reason, .. }) = cluster.join() else { panic!("it is given up") };
-    assert!(reason.contains("`worker-0` at last so: exit status: 7"), "{reason}");
-    assert!(!begun.exists(), "it is started no more");
 }
 
 #[test]
@@ -479,47 +292,6 @@ fn a_task_that_ends_its_process_is_judged_by_its_own_limit_and_no_worker_is_give
     let Err(FetchError::Task(failure)) = value.fetch() else { panic!("it has ended its process") };
     assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 5 });
     cluster.schedule(&PID, ()).unwrap().fetch().unwrap();
-}
-
-#[test]
-fn a_worker_that_ends_by_itself_is_warned_of_by_name_and_signal() {
-    let dir = tempfile::tempdir().unwrap();
-    let [begun, gate] = ["begun", "gate"].map(|name| dir.path().join(name));
-    let (said, heard) = mpsc::channel();
-    let hook = move |text: &str| said.send(text.to_owned()).unwrap();
-    let cluster = start(engine(1).on_warning(hook)).start().unwrap();
-    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
-    until(|| begun.exists());
-    send(Signal::KILL, pid_in(&begun));
-    assert_eq!(
-        heard.recv_timeout(Duration::from_secs(60)).unwrap(),
-        "the worker `worker-0` has ended (signal: 9 (SIGKILL)). It is started again, and its tasks run again."
-    );
-    fs::write(gate, "").unwrap();
-    assert_eq!(value.fetch().unwrap().1, 2);
-    cluster.join().unwrap();
-}
-
-/// A machine may have no room for a process just now, or a program be replaced.
-#[test]
-fn a_worker_whose_program_cannot_be_started_for_a_while_comes_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let [program, begun, gate] = ["program", "begun", "gate"].map(|name| dir.path().join(name));
-    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
-    let engine = LocalProcesses::new(1).program(&program).args(AS_WORKER).restarts(1_000);
-    let cluster = start(engine).start().unwrap();
-    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
-    let first = pid_in(&begun);
-    fs::remove_file(&begun).unwrap();
-    fs::remove_file(&program).unwrap();
-    send(Signal::KILL, first);
-    until(|| state(&cluster) == Some(WorkerState::Gone));
-    // The first try has failed by now, or will; there is another one after it.
-    sleep(Duration::from_millis(20)).unwrap();
-    assert!(cluster.done().is_ok(), "it is not given up");
-    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
-    fs::write(gate, "").unwrap();
-    assert_ne!(value.fetch().unwrap().0, first);
 }
 
 #[test]
@@ -648,50 +420,4 @@ fn what_a_worker_starts_is_no_worker() {
     let cluster = start(engine(1)).start().unwrap();
     let said = cluster.schedule(&START_ANOTHER, ()).unwrap().fetch().unwrap();
     assert!(said.contains("this is no worker"), "{said}");
-}
-
-/// Whatever the worker was built from, the start says which task is another one.
-#[test]
-fn a_worker_with_other_tasks_is_refused_and_the_start_says_which() {
-    for (worker, says) in [
-        ("strange_worker", "does not know the coordinator's `bytes`"),
-        ("older_worker", "its `pid` is `task () -> u64`, the coordinator's `task () -> u32`"),
-        ("newer_worker", "the coordinator does not know its `newest`"),
-        ("worker_of_twins", "its `pid` is `two of this name`, the coordinator's `task () -> u32`"),
-    ] {
-        let engine = LocalProcesses::new(2).args([worker, "--exact", "--nocapture"]);
-        let refused = start(engine).start();
-        let Err(ClusterError::Start { message, .. }) = refused else { panic!("no worker can work") };
-        assert!(message.contains(says), "{message}");
-    }
-}
-
-/// The name of a type says nothing of its fields.
-#[test]
-fn a_worker_whose_types_have_other_fields_is_refused_and_the_start_says_which() {
-    let names = |tasks: Tasks| tasks.signatures().next().unwrap().1.split(" as ").next().unwrap().to_owned();
-    assert_eq!(names(Before::known()), names(After::known()));
-    let engine = LocalProcesses::new(1).args(["worker_with_other_fields", "--exact", "--nocapture"]);
-    let refused = ClusterCoordinator::builder(engine).tasks(After::known()).start();
-    let Err(ClusterError::Start { message, .. }) = refused else { panic!("it reads widths as heights") };
-    for says in
-        ["its `rows` is", "as [Size {height: u32, width: u32}]", "as [Size {width: u32, height: u32}]"]
-    {
-        assert!(message.contains(says), "{message}");
-    }
-}
-
-#[test]
-fn a_start_whose_workers_do_not_come_ends_with_an_error() {
-    // However long this takes, no worker is given up meanwhile.
-    let engine = LocalProcesses::new(1).program("sleep").args(["1000"]).cancel_grace(Duration::ZERO);
-    let refused = start(engine).start_timeout(Duration::from_millis(200)).start();
-    let Err(ClusterError::Start { message, .. }) = refused else { panic!("no worker can come") };
-    assert!(message.contains("0 of 1 workers were ready"), "{message}");
-}
-
-#[test]
-fn a_program_that_cannot_be_started_is_an_error() {
-    let error = start(LocalProcesses::new(1).program("/no/such/program")).start().unwrap_err();
-    assert!(error.to_string().contains("did not start"), "{error}");
 }
