@@ -6,7 +6,7 @@ use forebear::{Request, Runtime, spawn, time::sleep};
 use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, RemoteState, TaskFn};
 
 use crate::bed::{Bed, failure_of, field, field_with, text_of};
-use crate::desk::{ADD, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING};
+use crate::desk::{ADD, COUNT, COUNTER, FAIL, GATE, GATED_COUNTER, LINGER, LOG, NOTHING};
 use crate::until;
 
 pub(crate) fn r01_schedule_returns_at_once<B: Bed>() {
@@ -388,6 +388,22 @@ pub(crate) fn r19_any_number_of_threads_may_schedule_and_join<B: Bed>() {
     held.fetch().unwrap();
 }
 
+/// A resource is what a worker has in a queue of its own.
+pub(crate) fn r20_what_a_worker_makes_for_itself_comes_first_and_no_join_waits_for_it<B: Bed>() {
+    let field = field::<B>(1);
+    let _counter = field.cluster.per_worker(&GATED_COUNTER, field.at("counter")).unwrap();
+    field.desk.await_lines("making counter", 1);
+    assert!(field.cluster.done().unwrap());
+    field.cluster.join().unwrap();
+    // This one does not need it, and still comes after it.
+    let value = field.cluster.schedule(&LOG, field.at("ran")).unwrap();
+    until(|| !matches!(value.state(), RemoteState::Queued));
+    field.desk.open("counter");
+    value.fetch().unwrap();
+    let lines = field.desk.lines();
+    assert_eq!(lines, ["making counter", "made counter", "ran"]);
+}
+
 pub(crate) fn r21_a_join_with_a_time_limit_answers_false<B: Bed>() {
     let field = field::<B>(1);
     let value = field.cluster.schedule(&GATE, field.at("a")).unwrap();
@@ -409,4 +425,19 @@ pub(crate) fn r24_five_thousand_tasks_run_on_one_worker<B: Bed>() {
         Ok(cluster.fetch(values)?.iter().sum::<u32>())
     });
     assert_eq!(sum.take().unwrap(), (1..=5_000).sum::<u32>());
+}
+
+/// A worker that is gone has cancelled what it had. That follows from its end, and answers nothing.
+pub(crate) fn r59_a_cancel_that_follows_from_a_failure_is_not_reported<B: Bed>() {
+    let field = field::<B>(1);
+    let value = field.cluster.schedule(&GATE, field.at("a")).unwrap();
+    field.desk.await_lines("started a", 1);
+    field.kill("worker-0");
+    field.add("second");
+    field.desk.await_lines("started a", 2);
+    field.desk.open("a");
+    assert_eq!(value.fetch().unwrap(), ("second".into(), 2));
+    field.cluster.join().unwrap();
+    let metrics = field.cluster.metrics();
+    assert_eq!((metrics.cancelled, metrics.failed, metrics.returned), (0, 0, 1));
 }

@@ -47,8 +47,10 @@ macro_rules! conform {
                     r17_a_full_queue_makes_schedule_wait_and_never_blocks_workers
                     r18_a_join_waits_for_what_was_scheduled_before
                     r19_any_number_of_threads_may_schedule_and_join
+                    r20_what_a_worker_makes_for_itself_comes_first_and_no_join_waits_for_it
                     r21_a_join_with_a_time_limit_answers_false
-                    r24_five_thousand_tasks_run_on_one_worker;
+                    r24_five_thousand_tasks_run_on_one_worker
+                    r59_a_cancel_that_follows_from_a_failure_is_not_reported;
                 values:
                     r25_a_fetch_waits_and_keeps_the_shape
                     r26_a_fetch_answers_the_error_of_the_task_each_time

@@ -13,7 +13,7 @@ use crate::{ADD, AS_WORKER, BYTES, GATE, LOG, LONG, REVERSE, engine, files, pid_
 
 #[test]
 #[ignore = "needs a server: ci/nats"]
-fn a_server_that_is_killed_and_comes_back_loses_nothing() {
+fn r58_a_server_that_is_killed_and_comes_back_loses_nothing() {
     let mut server = Server::start();
     let (dir, begun, gate) = files();
     let log = dir.path().join("log");
@@ -41,7 +41,7 @@ fn a_server_that_is_killed_and_comes_back_loses_nothing() {
 
 #[test]
 #[ignore = "needs a server: ci/nats"]
-fn the_loss_of_the_server_is_raised_until_it_is_back() {
+fn r57_the_loss_of_the_server_is_raised_until_it_is_back() {
     let mut server = Server::start();
     let (_dir, begun, gate) = files();
     let engine = engine(&server.url(), &job(), LONG).workers(1).unavailable_after(Duration::from_millis(100));
@@ -70,6 +70,28 @@ fn the_loss_of_the_server_is_raised_until_it_is_back() {
     assert_eq!(value.fetch().unwrap().1, 1, "what ran went on");
     assert_eq!(large.fetch().unwrap().len(), 1 << 20);
     assert_eq!(cluster.metrics().scheduled, 2);
+}
+
+/// Its worker has died just before, and cannot come back without the server.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn r60_the_loss_of_the_server_while_a_worker_comes_back_is_raised() {
+    let mut server = Server::start();
+    let (_dir, begun, gate) = files();
+    let engine = engine(&server.url(), &job(), LONG).workers(1).on_warning(|_| {});
+    let cluster = start(engine.unavailable_after(Duration::from_millis(100))).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let first = pid_in(&begun);
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
+    server.kill();
+    let raised = cluster.join().unwrap_err();
+    assert!(matches!(raised, ClusterError::Unavailable { .. }), "{raised}");
+    server.restart();
+    fs::write(gate, "").unwrap();
+    until(|| cluster.done().is_ok());
+    let (second, attempt) = value.fetch().unwrap();
+    assert!(second != first && attempt == 2);
+    cluster.join().unwrap();
 }
 
 #[test]
