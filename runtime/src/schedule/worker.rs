@@ -201,7 +201,8 @@ impl Worker {
 }
 
 impl Worker {
-    /// Makes the `many` workers of a runtime.
+    /// Makes the `many` workers of a runtime. Not inlined, as [`Shared::new`].
+    #[inline(never)]
     pub(crate) fn all_of(shared: &Arc<Shared>, many: usize) {
         let workers = (0..many).map(|index| Worker::new(index, many, shared)).collect();
         // SAFETY: WR1: a worker begins with its record.

@@ -104,6 +104,10 @@ pub(crate) struct Shared {
     handle: OnceLock<Weak<dyn Any + Send + Sync>>,
 }
 
+/// It is built on the stack, and a page of the stack that was touched stays. Tables of which few runtimes need much are on the heap.
+#[cfg(not(any(loom, shuttle, forebear_threads)))]
+const _: () = assert!(size_of::<Shared>() <= 3 << 10);
+
 /// What a runtime is made with.
 pub(crate) struct Settings {
     pub name: String,
@@ -141,7 +145,8 @@ pub(crate) struct UpperCalls {
 }
 
 impl Shared {
-    /// The record of a runtime whose workers have yet to be made.
+    /// The record of a runtime whose workers have yet to be made. Not inlined: its frame, with the record in it, is gone before the workers are made.
+    #[inline(never)]
     pub(crate) fn new(settings: Settings) -> Arc<Shared> {
         let is_driven = settings.driven.is_some();
         Arc::new(Shared {

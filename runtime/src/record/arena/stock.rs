@@ -94,7 +94,8 @@ struct StockState {
     chunks: usize,
     /// The free chunks, the next one last.
     free: Vec<NonNull<u8>>,
-    classes: [OfClass; CLASSES],
+    /// By class, as far as one was asked for: few programs need more than some, and the runtime's record is built on the stack.
+    classes: Vec<OfClass>,
     /// When batches were marked last.
     looked: Option<Instant>,
 }
@@ -151,14 +152,8 @@ impl Map {
 
 impl Default for Stock {
     fn default() -> Stock {
-        let state = StockState {
-            pieces: Vec::new(),
-            chunks: 0,
-            free: Vec::new(),
-            classes: [const { OfClass { batches: Vec::new(), unwanted: 0, gathered: BTreeMap::new() } };
-                CLASSES],
-            looked: None,
-        };
+        let state =
+            StockState { pieces: Vec::new(), chunks: 0, free: Vec::new(), classes: Vec::new(), looked: None };
         Stock {
             state: Mutex::new(state),
             lying: AtomicUsize::new(0),
@@ -176,7 +171,7 @@ impl Stock {
     /// Cells of this class, or a chunk for them.
     pub(super) fn take(&self, class: usize) -> Found {
         let mut state = self.lock();
-        let here = &mut state.classes[class];
+        let here = state.class(class);
         if let Some(batch) = here.take_last() {
             self.lying.fetch_sub(batch.len, Ordering::Relaxed);
             return Found::Batch(batch);
@@ -191,7 +186,7 @@ impl Stock {
     /// Takes batches of free cells over.
     pub(super) fn give(&self, class: usize, batches: impl IntoIterator<Item = Batch>) {
         let mut state = self.lock();
-        let here = &mut state.classes[class].batches;
+        let here = &mut state.class(class).batches;
         let from = here.len();
         here.extend(batches);
         let added: usize = here[from..].iter().map(|batch| batch.len).sum();
@@ -274,6 +269,12 @@ impl Stock {
         self.lock().pieces.len()
     }
 
+    /// The layout of each piece, and where it begins.
+    #[cfg(test)]
+    pub(super) fn layouts(&self) -> Vec<(Layout, usize)> {
+        self.lock().pieces.iter().map(|(at, layout)| (*layout, at.addr().get())).collect()
+    }
+
     /// How many batches are to be gathered.
     #[cfg(test)]
     pub(super) fn unwanted(&self) -> usize {
@@ -288,6 +289,13 @@ impl Stock {
 }
 
 impl StockState {
+    fn class(&mut self, class: usize) -> &mut OfClass {
+        if self.classes.len() <= class {
+            self.classes.resize_with(class + 1, OfClass::default);
+        }
+        &mut self.classes[class]
+    }
+
     fn take_chunk(&mut self) -> NonNull<u8> {
         if let Some(chunk) = self.free.pop() {
             return chunk;
@@ -298,9 +306,11 @@ impl StockState {
         let Some(piece) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
         self.pieces.push((piece, layout));
         self.chunks += chunks;
+        // SAFETY: a piece has room for one chunk more than it is cut into.
+        let first = unsafe { piece.add(piece.as_ptr().align_offset(CHUNK)) };
         // SAFETY: inside the piece.
-        self.free.extend((1..chunks).rev().map(|n| unsafe { piece.add(n * CHUNK) }));
-        piece
+        self.free.extend((1..chunks).rev().map(|n| unsafe { first.add(n * CHUNK) }));
+        first
     }
 
     /// Enters some of the marked cells in the maps of their chunks. Returns how many, and the chunks that are wholly free, which
@@ -454,9 +464,11 @@ pub(super) unsafe fn cut_before(
     Batch { head, len }
 }
 
+/// A piece that so many chunks are cut from. It is not aligned as a chunk is, and is larger by one instead: an allocator that is asked for such an
+/// alignment gets as much from the system, and writes into one page more to keep its records.
 fn layout_of(chunks: usize) -> Layout {
     const { assert!(CHUNK.is_multiple_of(STEP) && CHUNK.is_power_of_two()) };
-    match Layout::from_size_align(chunks * CHUNK, CHUNK) {
+    match Layout::from_size_align((chunks + 1) * CHUNK, STEP) {
         Ok(layout) => layout,
         Err(_) => unreachable!("no more than a bound"),
     }

@@ -285,6 +285,26 @@ fn gather(stock: &Stock, now: Instant) {
 }
 
 #[test]
+fn chunks_are_aligned_and_lie_in_pieces_that_are_not() {
+    let stock = Stock::default();
+    // Four pieces.
+    let mut chunks: Vec<_> = (0..8)
+        .map(|_| match stock.take(CLASS) {
+            Found::Chunk(chunk) => chunk.addr().get(),
+            Found::Batch(_) => panic!("a batch that nobody gave"),
+        })
+        .collect();
+    chunks.sort_unstable();
+    assert!(chunks.iter().all(|chunk| chunk.is_multiple_of(CHUNK)));
+    assert!(chunks.windows(2).all(|pair| pair[1] - pair[0] >= CHUNK));
+    for piece in stock.layouts() {
+        assert!(piece.0.align() <= STEP, "such an alignment costs a page more");
+        let within = |chunk: &&usize| piece.1 <= **chunk && **chunk + CHUNK <= piece.1 + piece.0.size();
+        assert_eq!(chunks.iter().filter(within).count(), piece.0.size() / CHUNK - 1);
+    }
+}
+
+#[test]
 fn a_chunk_goes_back_when_nobody_has_wanted_its_cells_from_one_look_to_the_next() {
     let (stock, begin) = (Stock::default(), Instant::now());
     let cells = cells_of(&stock, 5);
