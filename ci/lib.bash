@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Every feature that links in an ordinary build. `sanitizer` is not among them: it calls into AddressSanitizer's
 # runtime, so `--all-features` cannot link and only ci/asan turns it on. Cargo refuses a feature that no selected package
 # has: FEATURES is for commands that select all default members, FACE_FEATURES for those that name `forebear`.
-FACE_FEATURES=blocking,tokio,tracing
+FACE_FEATURES=blocking,local-timers,tokio,tracing
 FEATURES=$FACE_FEATURES,safetensors
 
 # The machine we build for. Lanes that pass RUSTFLAGS name it as --target, so that build scripts and procedural macros

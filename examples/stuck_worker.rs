@@ -7,7 +7,7 @@
 //! The workers are this program, started again.
 //!
 //! ```text
-//! cargo run --release --example stuck_worker
+//! cargo run --release --features local-timers --example stuck_worker
 //! ```
 
 #[cfg(target_os = "linux")]

@@ -218,7 +218,8 @@ pub mod time {
 }
 
 /// Expiration timers: code that may get stuck sets a time by which a server ends its worker. [`InProcessTimer`](timer::InProcessTimer) is the
-/// client for requests of this process. The rest is for workers that are processes, and for clients and servers of your own.
+/// client for requests of this process. The rest is for workers that are processes, and for clients and servers of your own. The module `local`, with
+/// the client and server of processes on one Linux machine, is the feature `local-timers`.
 ///
 /// ```
 /// use forebear::timer::{channel, configure, within};
@@ -233,7 +234,7 @@ pub mod time {
 pub mod timer {
     pub use forebear_runtime::InProcessTimer;
     pub use forebear_timer::expiry::*;
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", feature = "local-timers"))]
     pub use forebear_timer::local;
 }
 

@@ -150,7 +150,7 @@ use std::time::{Duration, Instant};
 
 use forebear_context::clock::deadline_after;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "local"))]
 pub use crate::local;
 
 pub use self::client::TimerClient;

@@ -2,7 +2,7 @@
 //!
 //! Workers are this very program, started again in a role ([`worker`]). Order comes from what they write and read, from events and
 //! exit statuses; time is only in the timers themselves.
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", feature = "local-timers"))]
 
 mod ends;
 mod groups;
