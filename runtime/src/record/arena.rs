@@ -22,12 +22,12 @@
 //!
 //! | field | thread, and when |
 //! |---|---|
-//! | `free`, `owned`, `large`, `sides` | the owner (M1) |
+//! | `free`, `owned`, `large`, `sides`, `returns.uncut` | the owner (M1) |
 //! | `runtime`, `worker` | written when the arena is made; read by any thread that has a header of it |
 //! | `owner_mailbox` | [`crate::state::owner_mailbox`]: any thread sends, the owner reads |
 //! | `families` | a lock; taken by a thread that links or unlinks a child where the arena may have no owner (N1) |
 //! | `local_owner` | the owner; a thread that asks for the publication of a local request ([`crate::state::word`]) |
-//! | `returns` | any thread pushes; the owner takes the whole list |
+//! | `returns.list` | any thread pushes; the owner takes the whole list |
 //! | `direct` | the owner counts; any thread reads |
 //!
 //! # Invariants
@@ -94,8 +94,6 @@ pub(crate) struct Arena {
     free: [FreeList; CLASSES],
     /// Cells that the arena has of each class, free or in use.
     owned: [Cell<usize>; CLASSES],
-    /// The first chunk of a class, while only its first page has been cut: a thread that makes few requests touches no more of it.
-    uncut: [Cell<*mut u8>; CLASSES],
     /// Cells in use that came from the system one by one; and one while the arena is being closed.
     large: Cell<usize>,
     /// The runtime's record, with a count until the last header of a closed arena is freed.
@@ -115,8 +113,19 @@ pub(crate) struct Arena {
     returns: Returns,
 }
 
+/// Ten cache lines: an idle program has one for each worker and for its main thread.
+#[cfg(not(any(loom, shuttle, forebear_threads)))]
+const _: () = assert!(size_of::<Arena>() <= 10 * 128);
+
+/// In a line that other threads write.
 #[repr(align(128))]
-struct Returns(AtomicPtr<Header>);
+#[derive(Default)]
+struct Returns {
+    list: AtomicPtr<Header>,
+    /// First chunks, with their classes, while only the first page of each has been cut: a thread that makes few requests touches no more of it. It
+    /// stands here since its owner hardly touches it, and fills no line of its own.
+    uncut: Cell<Vec<(usize, NonNull<u8>)>>,
+}
 
 fn closed_mark() -> *mut Header {
     ptr::dangling_mut::<Header>()
@@ -141,7 +150,6 @@ impl Arena {
         Arena {
             free: [const { FreeList { head: Cell::new(ptr::null_mut()), live: Cell::new(0) } }; CLASSES],
             owned: [const { Cell::new(0) }; CLASSES],
-            uncut: [const { Cell::new(ptr::null_mut()) }; CLASSES],
             large: Cell::new(0),
             runtime: runtime.into_raw(),
             worker,
@@ -150,7 +158,7 @@ impl Arena {
             families: Mutex::new(()),
             local_owner: LocalOwner::new(if worker == u32::MAX || is_driven { 0 } else { PATIENCE }),
             sides: SideMemory::default(),
-            returns: Returns(AtomicPtr::new(ptr::null_mut())),
+            returns: Returns::default(),
         }
     }
 
@@ -243,7 +251,9 @@ impl Arena {
         let batch = match self.runtime().depot.stock.take(class) {
             Found::Batch(batch) => batch,
             Found::Chunk(chunk) if self.owned[class].get() == 0 => {
-                self.uncut[class].set(chunk.as_ptr());
+                let mut uncut = self.returns.uncut.take();
+                uncut.push((class, chunk));
+                self.returns.uncut.set(uncut);
                 // SAFETY: it is ours.
                 unsafe { stock::cut(chunk, class, 0..stock::cells_of_a_page(class), prime) }
             }
@@ -258,7 +268,11 @@ impl Arena {
 
     /// Puts the uncut rest of the first chunk on the free list. False: there is none. Called by the owner.
     fn cut_rest(&self, class: usize) -> bool {
-        let Some(chunk) = NonNull::new(self.uncut[class].replace(ptr::null_mut())) else { return false };
+        let mut uncut = self.returns.uncut.take();
+        let at = uncut.iter().position(|(of, _)| *of == class);
+        let chunk = at.map(|at| uncut.swap_remove(at).1);
+        self.returns.uncut.set(uncut);
+        let Some(chunk) = chunk else { return false };
         let list = &self.free[class].head;
         let rest = stock::cells_of_a_page(class)..stock::cells_of_a_chunk(class);
         // SAFETY: M1: it is ours, and so is the list; a chunk is more than a page.
@@ -374,11 +388,11 @@ impl Arena {
 
     /// Takes the headers that other threads have returned. Called by the owner.
     pub(crate) fn drain_returns(&self) {
-        if self.returns.0.load(Ordering::Relaxed).is_null() {
+        if self.returns.list.load(Ordering::Relaxed).is_null() {
             return;
         }
         let late = Late::default();
-        let mut at = self.returns.0.swap(ptr::null_mut(), Ordering::AcqRel);
+        let mut at = self.returns.list.swap(ptr::null_mut(), Ordering::AcqRel);
         let (mut last_class, mut returned) = (0, 0);
         while let Some(header) = NonNull::new(at) {
             // SAFETY: M2: the list was taken whole, so this thread owns it.
@@ -399,7 +413,7 @@ impl Arena {
     /// Whether there are returned headers that the owner has not taken.
     #[inline]
     pub(crate) fn has_returns(&self) -> bool {
-        !self.returns.0.load(Ordering::Relaxed).is_null()
+        !self.returns.list.load(Ordering::Relaxed).is_null()
     }
 
     /// The worker that takes the returns, if one has the arena, with a count of the record.
@@ -415,14 +429,14 @@ impl Arena {
 
     /// Pushes a header to this arena's returns; false if the arena is closed.
     fn send(&self, header: NonNull<Header>) -> bool {
-        let mut seen = self.returns.0.load(Ordering::Relaxed);
+        let mut seen = self.returns.list.load(Ordering::Relaxed);
         loop {
             if seen == closed_mark() {
                 return false;
             }
             // SAFETY: M2: the header is the sender's alone.
             unsafe { header.as_ref() }.set_next_return(seen);
-            match self.returns.0.compare_exchange_weak(
+            match self.returns.list.compare_exchange_weak(
                 seen,
                 header.as_ptr(),
                 Ordering::Release,

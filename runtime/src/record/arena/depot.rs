@@ -143,7 +143,7 @@ impl Depot {
         let arena = unsafe { arena.as_ref() };
         // One header more, so that the arena cannot be done while its returns are being worked.
         arena.large.set(arena.large.get() + 1);
-        let mut at = arena.returns.0.swap(closed_mark(), Ordering::AcqRel);
+        let mut at = arena.returns.list.swap(closed_mark(), Ordering::AcqRel);
         while let Some(header) = NonNull::new(at) {
             // SAFETY: M2: the header is in the list of returns, so its memory is there.
             at = unsafe { header.as_ref() }.next_return();

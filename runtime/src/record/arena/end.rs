@@ -299,7 +299,7 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: bool,
             // SAFETY: M3: the header keeps the arena until it is sent; a closed arena is the caller's while it holds the lock. After a send
             // nothing of either is touched.
             unsafe {
-                if closed && (*arena).returns.0.load(Ordering::Relaxed) == closed_mark() {
+                if closed && (*arena).returns.list.load(Ordering::Relaxed) == closed_mark() {
                     here = &*arena;
                 } else if closed {
                     // An open arena takes it. If the arena has just been closed, this thread already holds the lock.

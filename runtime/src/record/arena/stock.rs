@@ -94,7 +94,7 @@ struct StockState {
     chunks: usize,
     /// The free chunks, the next one last.
     free: Vec<NonNull<u8>>,
-    /// By class, as far as one was asked for: few programs need more than some, and the runtime's record is built on the stack.
+    /// By class, up to the largest that was given back: few programs need more than some, and the runtime's record is built on the stack.
     classes: Vec<OfClass>,
     /// When batches were marked last.
     looked: Option<Instant>,
@@ -171,13 +171,14 @@ impl Stock {
     /// Cells of this class, or a chunk for them.
     pub(super) fn take(&self, class: usize) -> Found {
         let mut state = self.lock();
-        let here = state.class(class);
-        if let Some(batch) = here.take_last() {
-            self.lying.fetch_sub(batch.len, Ordering::Relaxed);
-            return Found::Batch(batch);
-        }
-        if let Some(batch) = here.take_gathered(class) {
-            return Found::Batch(batch);
+        if let Some(here) = state.classes.get_mut(class) {
+            if let Some(batch) = here.take_last() {
+                self.lying.fetch_sub(batch.len, Ordering::Relaxed);
+                return Found::Batch(batch);
+            }
+            if let Some(batch) = here.take_gathered(class) {
+                return Found::Batch(batch);
+            }
         }
         self.in_use.fetch_add(1, Ordering::Relaxed);
         Found::Chunk(state.take_chunk())
@@ -186,7 +187,10 @@ impl Stock {
     /// Takes batches of free cells over.
     pub(super) fn give(&self, class: usize, batches: impl IntoIterator<Item = Batch>) {
         let mut state = self.lock();
-        let here = &mut state.class(class).batches;
+        if state.classes.len() <= class {
+            state.classes.resize_with(class + 1, OfClass::default);
+        }
+        let here = &mut state.classes[class].batches;
         let from = here.len();
         here.extend(batches);
         let added: usize = here[from..].iter().map(|batch| batch.len).sum();
@@ -289,13 +293,6 @@ impl Stock {
 }
 
 impl StockState {
-    fn class(&mut self, class: usize) -> &mut OfClass {
-        if self.classes.len() <= class {
-            self.classes.resize_with(class + 1, OfClass::default);
-        }
-        &mut self.classes[class]
-    }
-
     fn take_chunk(&mut self) -> NonNull<u8> {
         if let Some(chunk) = self.free.pop() {
             return chunk;
