@@ -6,7 +6,6 @@
 //! Invariant 1: `cpu_set_t` is a plain array of bits, valid for every bit pattern, all zero included; a core below
 //! `CPU_SETSIZE` is a bit inside it.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
@@ -84,7 +83,11 @@ impl Affinity {
         match self {
             Affinity::Free | Affinity::OneEach => process,
             Affinity::Cores(list) if list.is_empty() => process,
-            Affinity::Cores(list) => list.iter().collect::<BTreeSet<_>>().len().min(process),
+            Affinity::Cores(list) => {
+                // No set: every program would contain its code, and few have such a list, which is short.
+                let is_first = |&(at, core): &(usize, &usize)| !list[..at].contains(core);
+                list.iter().enumerate().filter(is_first).take(process).count()
+            }
         }
     }
 

@@ -325,17 +325,15 @@ impl<T> Wheel<T> {
 
     /// Takes everything out, in order.
     pub fn take_all(&mut self) -> Vec<T> {
+        let cursor = self.cursor;
         let mut all = Vec::with_capacity(self.len);
-        for level in self.levels.iter_mut().flatten() {
-            for digit in ones(mem::take(&mut level.occupied)) {
-                let Slot { items, out, .. } = mem::replace(&mut level.slots[digit], Slot::EMPTY);
-                all.extend(items[out as usize..].iter().filter(|item| item.lives(&self.nodes)));
-            }
+        while let Some(moment) = self.first() {
+            self.turn(moment);
+            all.extend(self.pop());
         }
-        (self.occupied, self.dead) = (0, 0);
-        // Stable, and those of one instant are in one slot.
-        all.sort_by_key(Item::moment);
-        all.into_iter().filter_map(|item| self.free(item.index)).collect()
+        // Time has not passed. No item is left whose place depends on the cursor (W1, W2).
+        self.cursor = cursor;
+        all
     }
 
     /// The level and the slot of a moment that is not before the cursor.

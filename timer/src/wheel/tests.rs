@@ -228,6 +228,9 @@ fn all_that_is_left_is_taken_out_in_order() {
     assert_eq!(wheel.take_all(), [4, 0, 2, 7, 3, 6, 5, 1]);
     check(&wheel);
     assert_eq!((wheel.len(), wheel.earliest()), (0, None));
+    // No time has passed by that.
+    wheel.insert(start + nanos(1), 8);
+    assert_eq!(wheel.earliest(), Some(start + nanos(1)));
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl Graph {
             let first = places.len();
             places[index] = Place { ahead: (first..first + node.members.len()).collect(), for_any: true };
             places.extend(node.members.iter().map(|&member| Place {
-                ahead: (0..).map_while(|number| nth_of(&self.standing, member, number)).collect(),
+                ahead: (0..).map_while(|number| nth_of(&self.standing, member.cast(), number)).collect(),
                 for_any: false,
             }));
         }

@@ -68,15 +68,18 @@ pub(super) struct SurveyNode {
 
 const OVER: usize = usize::MAX;
 
+/// What leads to nodes, by address, and the nodes. Of one type, whatever lies at the address: so there is one function that sorts them.
+type Leads = Vec<(NonNull<()>, usize)>;
+
 #[derive(Default)]
 pub(super) struct Graph {
     pub(super) nodes: Vec<SurveyNode>,
     /// Which scopes those that wait are jobs of, and which locks they have shares of.
-    parts: Vec<(NonNull<()>, usize)>,
+    parts: Leads,
     /// Which contexts wait for what is after a request on the stack of a node, or for what ends there.
-    declared: Vec<(NonNull<Context>, usize)>,
+    declared: Leads,
     /// What others wait for and cannot end before a node continues. Compared only.
-    pub(super) standing: Vec<(NonNull<Header>, usize)>,
+    pub(super) standing: Leads,
     by_context: HashMap<NonNull<Context>, usize>,
     /// Jobs that are after what their scopes' ends keep, in cycles without a wait that could be ended.
     early: EarlyStarts,
@@ -170,7 +173,7 @@ unsafe fn look_at_all(is_wanted: &dyn Fn() -> bool) -> SurveyResult {
 }
 
 /// The `number`th node that belongs to `key`, in a sorted list.
-pub(super) fn nth_of<K: Copy + Ord>(list: &[(K, usize)], key: K, number: usize) -> Option<usize> {
+pub(super) fn nth_of(list: &[(NonNull<()>, usize)], key: NonNull<()>, number: usize) -> Option<usize> {
     let first = list.partition_point(|entry| entry.0 < key);
     list.get(first + number).filter(|entry| entry.0 == key).map(|entry| entry.1)
 }
@@ -228,14 +231,14 @@ impl Graph {
         // What has not started stands on no stack, but its waiters wait for this one.
         each_standing(fiber, &mut |h, way| {
             if way != StandsBy::Running {
-                self.declared.extend(dependents::waiters(h).into_iter().map(|waiter| (waiter, index)));
+                self.declared.extend(dependents::waiters(h).into_iter().map(|waiter| (waiter.cast(), index)));
             }
             // Not the running ones once more. A job that is being ended is counted down only when its captures are gone.
             if way == StandsBy::Declared || way == StandsBy::Ending && is_wanted_by_scope(h, fiber) {
                 self.parts.extend(NonNull::new(h.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
             }
             if h.word().load().has(WAITERS) {
-                self.standing.push((NonNull::from(h), index));
+                self.standing.push((NonNull::from(h).cast(), index));
             }
         });
         self.by_context.insert(at, index);
@@ -247,7 +250,7 @@ impl Graph {
     pub(super) fn ahead_of(&self, node: usize, number: usize) -> Option<usize> {
         match self.nodes[node].ahead {
             // What it waits for has not started: it may be after others, or ends without.
-            Ahead::Unknown => nth_of(&self.declared, self.nodes[node].context, number),
+            Ahead::Unknown => nth_of(&self.declared, self.nodes[node].context.cast(), number),
             Ahead::Owner(_) => None,
             Ahead::Stack { context, .. } => {
                 (number == 0).then(|| self.by_context.get(&context).copied()).flatten()

@@ -16,6 +16,7 @@
 //! * **HI2** `number` of a hint is that of its member while the entry stands here, and [`GONE`] from when it was taken. No request has two members.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::ptr::NonNull;
 
 use forebear_context::lineage::NO_KEY;
@@ -48,8 +49,8 @@ impl Hint {
         !matches!(self.number.load(Ordering::Relaxed), COMES | GONE)
     }
 
-    fn member(&self) -> (i64, u64) {
-        (self.value.load(Ordering::Relaxed), self.number.load(Ordering::Relaxed))
+    fn member(&self) -> Member {
+        (self.group, self.value.load(Ordering::Relaxed), self.number.load(Ordering::Relaxed))
     }
 }
 
@@ -62,18 +63,20 @@ pub enum HintGroup {
     Roots(u64),
 }
 
-type Members<E> = BTreeMap<(i64, u64), NonNull<E>>;
+/// A member: its group, its hint, and when it came.
+type Member = (HintGroup, i64, u64);
 
-/// See the module head.
+/// See the module head. The members of all groups are in one map: a map for each group would be a map of maps, and the code of each kind of map is in every
+/// program.
 pub(super) struct Hinted<E> {
     places: BTreeMap<(u64, u64), HintGroup>,
-    groups: BTreeMap<HintGroup, Members<E>>,
+    members: BTreeMap<Member, NonNull<E>>,
     count: u64,
 }
 
 impl<E> Default for Hinted<E> {
     fn default() -> Self {
-        Hinted { places: BTreeMap::new(), groups: BTreeMap::new(), count: COMES }
+        Hinted { places: BTreeMap::new(), members: BTreeMap::new(), count: COMES }
     }
 }
 
@@ -82,7 +85,7 @@ impl<E: QueueEntry> Hinted<E> {
         self.count += 1;
         hint.number.store(self.count, Ordering::Relaxed);
         self.places.insert((key, self.count), hint.group);
-        self.groups.entry(hint.group).or_default().insert(hint.member(), entry);
+        self.members.insert(hint.member(), entry);
     }
 
     pub fn len(&self) -> usize {
@@ -96,8 +99,15 @@ impl<E: QueueEntry> Hinted<E> {
 
     /// The member that has the best place.
     fn first(&self) -> Option<NonNull<E>> {
-        let (_, group) = self.places.first_key_value()?;
-        self.groups.get(group)?.first_key_value().map(|(_, entry)| *entry)
+        let (_, &group) = self.places.first_key_value()?;
+        self.of(group).next().map(|(_, entry)| entry)
+    }
+
+    /// The members of a group, in the order in which they are taken.
+    fn of(&self, group: HintGroup) -> impl Iterator<Item = (Member, NonNull<E>)> {
+        self.members
+            .range((group, i64::MIN, COMES)..=(group, i64::MAX, GONE))
+            .map(|(&member, &entry)| (member, entry))
     }
 
     /// Takes the member that has the best place, if it is `wanted`.
@@ -111,55 +121,51 @@ impl<E: QueueEntry> Hinted<E> {
     /// Takes a member that has a place of this key and is `wanted`. Looks at all of that key.
     pub fn take_of(&mut self, key: u64, wanted: impl Fn(NonNull<E>) -> bool) -> Option<NonNull<E>> {
         let (place, entry) = self.places.range((key, 0)..=(key, GONE)).find_map(|(&place, &group)| {
-            let entry = self.groups.get(&group)?.values().find(|&&entry| wanted(entry))?;
-            Some((place, *entry))
+            let (_, entry) = self.of(group).find(|&(_, entry)| wanted(entry))?;
+            Some((place, entry))
         })?;
         self.places.remove(&place);
         self.leave(entry);
         Some(entry)
     }
 
-    /// A member is taken, and its place has been. Answers its group.
-    fn leave(&mut self, entry: NonNull<E>) -> Option<HintGroup> {
+    /// A member is taken, and its place has been.
+    fn leave(&mut self, entry: NonNull<E>) {
         // SAFETY: E1.
-        let hint = unsafe { entry.as_ref() }.hint()?;
-        if let Some(members) = self.groups.get_mut(&hint.group) {
-            members.remove(&hint.member());
-            if members.is_empty() {
-                self.groups.remove(&hint.group);
-            }
+        if let Some(hint) = unsafe { entry.as_ref() }.hint() {
+            self.members.remove(&hint.member());
+            mutant!("hint_of_what_is_taken_counts", (), hint.number.store(GONE, Ordering::Relaxed));
         }
-        mutant!("hint_of_what_is_taken_counts", (), hint.number.store(GONE, Ordering::Relaxed));
-        Some(hint.group)
     }
 
     pub fn entries(&self) -> impl Iterator<Item = NonNull<E>> {
-        self.groups.values().flat_map(|members| members.values().copied())
+        self.members.values().copied()
     }
 
     /// Takes out all members but what is to be kept, and for each the last place of its group: those that stay go no later for it.
     pub fn retain(&mut self, mut keep: impl FnMut(NonNull<E>) -> bool) {
         let taken: Vec<_> = self.entries().filter(|&entry| !keep(entry)).collect();
-        let mut left: BTreeMap<HintGroup, usize> = BTreeMap::new();
-        for group in taken.into_iter().filter_map(|entry| self.leave(entry)) {
-            *left.entry(group).or_default() += 1;
-        }
-        if left.is_empty() {
+        if taken.is_empty() {
             return;
         }
+        taken.into_iter().for_each(|entry| self.leave(entry));
+        // The best places stay, one for each member.
+        let mut places = mem::take(&mut self.places);
         let mut stay = BTreeMap::new();
-        while let Some((place, group)) = self.places.pop_last() {
-            match left.get_mut(&group) {
-                Some(count) if *count > 0 => *count -= 1,
-                _ => _ = stay.insert(place, group),
+        while let Some((place, group)) = places.pop_first() {
+            let member = self.of(group).next();
+            if let Some((member, entry)) = member {
+                self.members.remove(&member);
+                stay.insert(member, entry);
+                self.places.insert(place, group);
             }
         }
-        self.places = stay;
+        self.members = stay;
     }
 
     /// Takes the entry with this hint out of its group, if it is a member. Its place stays: [`set`](Self::set) puts it back under the same lock.
     pub fn lift(&mut self, hint: &Hint) -> Option<NonNull<E>> {
-        self.groups.get_mut(&hint.group)?.remove(&hint.member())
+        self.members.remove(&hint.member())
     }
 
     /// Gives an entry that was `lifted` another hint. False: it has been taken.
@@ -174,8 +180,8 @@ impl<E: QueueEntry> Hinted<E> {
             }
         });
         hint.value.store(value, Ordering::Relaxed);
-        if let (Some(entry), Some(members)) = (lifted, self.groups.get_mut(&hint.group)) {
-            members.insert(hint.member(), entry);
+        if let Some(entry) = lifted {
+            self.members.insert(hint.member(), entry);
         }
         true
     }

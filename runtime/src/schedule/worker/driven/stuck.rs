@@ -70,8 +70,6 @@ pub(crate) fn settle_stuck(seats: &[Seat], host: &Fiber) -> bool {
         // Another thread has woken it, perhaps by a survey, and it has not arrived here yet.
         return false;
     }
-    // The innermost first; the host began before all that it drives.
-    waits.sort_by_key(|wait| std::cmp::Reverse(wait.0));
     let host_waits = host.context().is_waiting() && host.context().waits_for().0 != Reason::None;
     waits.extend(host_waits.then_some((0, host)));
     let leads_away = |fiber: &Fiber| match edge(seats, host, fiber) {
@@ -85,7 +83,9 @@ pub(crate) fn settle_stuck(seats: &[Seat], host: &Fiber) -> bool {
         return false;
     }
     let asks = |fiber: &Fiber| fiber.context().waits_for().0 == Reason::Request;
-    let Some(&(_, fiber)) = waits.iter().find(|(_, fiber)| asks(fiber)) else { return false };
+    // The innermost of these; the host began before all that it drives.
+    let innermost = waits.iter().rev().filter(|(_, fiber)| asks(fiber)).max_by_key(|wait| wait.0);
+    let Some(&(_, fiber)) = innermost else { return false };
     if !cycle::end(fiber.context(), names_along(seats, host, fiber)) {
         return false;
     }
