@@ -144,8 +144,14 @@ impl Store {
     }
 
     async fn try_delete(&self, name: &str) -> Result<(), String> {
-        self.purge_objects(&self.entry(name)).await?;
-        self.purge_objects(&format!("$O.{}.C.{}.*", self.names.bucket(), URL_SAFE.encode(name))).await
+        let (entry, chunks) =
+            (self.entry(name), format!("$O.{}.C.{}.*", self.names.bucket(), URL_SAFE.encode(name)));
+        // Of most attempts that have no result, nothing is there. To look costs less than a purge.
+        if !self.has_objects(&chunks).await? && !self.has_objects(&entry).await? {
+            return Ok(());
+        }
+        self.purge_objects(&entry).await?;
+        self.purge_objects(&chunks).await
     }
 
     /// Deletes an object whose writer is dead, when the server is there. A chunk that the dead process had handed to its network comes later than the news of its death: so this is done a second time.

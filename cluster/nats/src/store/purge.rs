@@ -43,6 +43,13 @@ impl Store {
         tokio::time::timeout(PURGE, purge).await.map_err(text)?
     }
 
+    /// Whether there is something under that subject.
+    pub(super) async fn has_objects(&self, subject: &str) -> Result<bool, String> {
+        let stream = self.context.get_stream_no_info(format!("OBJ_{}", self.names.bucket())).await;
+        let subjects = stream.map_err(text)?.info_with_subjects(subject).await.map_err(text)?;
+        Ok(subjects.count().await > 0)
+    }
+
     /// Deletes the messages under that subject by their numbers. A consumer tells these, without what is in the messages.
     async fn delete_each(&self, stream: &str, subject: &str) -> Result<(), String> {
         let config = pull::Config {

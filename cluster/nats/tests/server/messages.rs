@@ -93,6 +93,36 @@ fn large_arguments_are_kept_while_a_task_needs_them_and_freed_when_it_is_over() 
     until(|| objects(&shared_url(), &job) == 0);
 }
 
+/// A worker may have had many tasks that put nothing.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_task_that_comes_back_and_has_put_nothing_has_nothing_purged() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    let (job, sieve, (_dir, begun, gate)) = (job(), Sieve::before(shared_port()), files());
+    let cluster = start(engine(&sieve.url(), &job, LONG).workers(1)).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let first = pid_in(&begun);
+    let counts = Arc::new([const { AtomicU64::new(0) }; 2]);
+    let (counted, objects) = (counts.clone(), format!("OBJ_FB_{job}_BLOBS"));
+    sieve.lose(move |message| {
+        for (count, question) in counted.iter().zip(["STREAM.INFO", "STREAM.PURGE"]) {
+            let asks = message.contains(&format!("$JS.API.{question}.{objects}"));
+            count.fetch_add(asks.into(), Ordering::Relaxed);
+        }
+        false
+    });
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap().1, 2);
+    let [looks, purges] = &*counts;
+    // Two when the coordinator forgets the attempt, and two each when the ledger does so, and some time after.
+    until(|| looks.load(Ordering::Relaxed) + purges.load(Ordering::Relaxed) >= 6);
+    assert_eq!(purges.load(Ordering::Relaxed), 0);
+    cluster.join().unwrap();
+}
+
 /// A worker's first orders may be too much for one message.
 #[test]
 #[ignore = "needs a server: ci/nats"]
