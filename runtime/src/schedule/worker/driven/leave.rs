@@ -24,7 +24,7 @@ use crate::cancel;
 use crate::record::fiber::Fiber;
 use crate::record::report;
 use crate::schedule::driver::block_until_nudged;
-use crate::schedule::worker::{Next, Worker};
+use crate::schedule::worker::{Next, Worker, settle_stuck};
 use crate::shared::driven::Seat;
 use crate::shared::late_end::first_word;
 use crate::stack::is_main_thread;
@@ -50,7 +50,9 @@ impl Seat {
             }
             // What has begun since.
             seats.iter().for_each(|seat| seat.worker().abort_begun());
-            if seats.iter().any(|seat| seat.worker().is_stirred() || seat.stirs(fiber)) {
+            // A wait that nothing can end may lead from one runtime to another.
+            let stirred = seats.iter().any(|seat| seat.worker().is_stirred() || seat.stirs(fiber));
+            if stirred || settle_stuck(&seats, fiber) {
                 continue;
             }
             // SAFETY: the thread's own fiber, which is not in a wait.
