@@ -11,12 +11,16 @@ use std::thread;
 use std::time::Duration;
 
 use cancelling::{Gate, asleep, ends_cancelled, sleeper, was_cancelled};
+use forebear::sync::Event;
 use forebear::{
-    CancelReason, Cancellation, Request, State, WaitError, check_cancelled, is_cancelled, join, shield,
-    spawn, yield_now,
+    CancelReason, Cancellation, Request, Runtime, State, TimeoutError, WaitError, check_cancelled,
+    is_cancelled, join, shield, spawn, yield_now,
 };
 use support::order::root;
 use support::{Come, Count, Flag, hold_thread_until, in_both_worlds, on_each, on_each_of, until};
+
+/// Longer than anything takes here.
+const LONG: Duration = Duration::from_secs(20);
 
 fn cancel_me() {
     assert_eq!(Request::current().unwrap().abort(CancelReason::Asked), Cancellation::Marked);
@@ -421,6 +425,60 @@ fn what_an_arm_makes_in_its_own_region_is_not_born_cancelled() {
         assert!(matches!(born, [Ok(7), Ok(7)]), "{born:?}");
         ends_cancelled(&request);
     });
+}
+
+/// The other arm begins while the first one is suspended in its region.
+#[test]
+fn a_region_in_an_arm_does_not_shelter_an_arm_that_begins_meanwhile() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let request = runtime.spawn(|| {
+        Request::current().unwrap().abort(CancelReason::Asked);
+        let (other_is_over, never) = (Event::new(), Event::new());
+        let (first, second) = join(
+            || shield(|| other_is_over.wait_timeout(LONG)),
+            || {
+                let refused = never.wait_timeout(LONG);
+                other_is_over.set();
+                refused
+            },
+        );
+        assert!(first.is_ok(), "{first:?}");
+        assert!(matches!(second, Err(TimeoutError::Cancelled)), "{second:?}");
+    });
+    // With a limit, so that this thread does not run it.
+    let ended = request.wait_timeout(LONG).copied();
+    assert!(matches!(ended, Err(WaitError::TargetCancelled(CancelReason::Asked))), "{ended:?}");
+}
+
+/// The maker of the inner arms is an arm, and not the request.
+#[test]
+fn a_region_in_an_arm_shelters_the_arms_of_a_join_inside() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let request = runtime.spawn(|| {
+        let [outer, inner, never] = [(); 3].map(|()| Event::new());
+        let (first, second) = join(
+            // Suspended, so the other arm runs on a stack of its own.
+            || outer.wait_timeout(LONG),
+            || {
+                shield(|| {
+                    Request::current().unwrap().abort(CancelReason::Asked);
+                    join(
+                        || inner.wait_timeout(LONG),
+                        || {
+                            let waited = (is_cancelled(), never.wait_timeout(Duration::from_millis(1)));
+                            inner.set();
+                            waited
+                        },
+                    )
+                })
+            },
+        );
+        assert!(matches!(first, Err(TimeoutError::Cancelled)), "{first:?}");
+        assert!(matches!(second, (Ok(()), (false, Err(TimeoutError::TimedOut)))), "{second:?}");
+    });
+    // With a limit, so that this thread does not run it.
+    let ended = request.wait_timeout(LONG).copied();
+    assert!(matches!(ended, Err(WaitError::TargetCancelled(CancelReason::Asked))), "{ended:?}");
 }
 
 /// A join inside a region: both arms are sheltered, also the one that another worker takes.

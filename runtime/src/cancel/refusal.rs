@@ -44,10 +44,8 @@ pub(crate) fn is_cancelled(h: &Header) -> bool {
 
 #[cold]
 fn arm_is_cancelled(h: &Header) -> bool {
-    let identity = h.identity();
-    let bits = identity.bare.load();
-    // A region of the maker's that was open before the join shelters both arms, one that an arm opens only that arm.
-    bits.has(MARKED) && !(h.is_sheltered() && bits.has(SHIELDED)) && !h.bare.load().has(SHIELDED)
+    // A region of the maker's that was open before the join shelters both arms, and does not end before them. One that an arm opens shelters only that arm.
+    h.identity().bare.load().has(MARKED) && !h.is_sheltered() && !h.bare.load().has(SHIELDED)
 }
 
 /// Whether a wait or yield on this fiber is to be refused. The fast part: nothing of the sort concerns its worker.

@@ -3,6 +3,10 @@
 //! A region is open while the word says `SHIELDED`. The exchange that sets a mark decides whether it falls into a region; such a mark is not
 //! delivered until the region ends, and the region's end delivers it. Of nested regions the outermost of a request counts. A request that runs on its
 //! waiter's stack has its own word, and so has an arm that another thread runs.
+//!
+//! An arm is *sheltered* if it was made in a region of its maker's, or of a sheltered maker. The region does not end before the join, so this holds for as long as the arm
+//! lives, and is written when the arm gets its node (`schedule/branches.rs`). A branch that is private when a region opens belongs to a join that began before. It gets its
+//! node then, so that it is not taken for one that was made in the region.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
@@ -10,6 +14,7 @@ use std::ptr::NonNull;
 use forebear_context::error::Cancelled;
 
 use crate::cancel;
+use crate::record::above::above;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{ARM, DELIVERED};
 use crate::state::word::SHIELDED;
@@ -84,9 +89,14 @@ pub fn check_cancelled() -> Result<(), Cancelled> {
 /// assert!(job.wait().is_err());
 /// ```
 pub fn shield<R>(f: impl FnOnce() -> R) -> R {
-    let Some(top) = fiber::get().and_then(Fiber::request) else { return f() };
+    let Some(fiber) = fiber::get() else { return f() };
+    let Some(top) = fiber.request() else { return f() };
     if top.bare.load().has(SHIELDED) {
         return f();
+    }
+    if !fiber.branches.is_empty() {
+        // The other arms of joins that have begun, which the region does not shelter. They would be taken for arms that were made in it.
+        (above().publish_arms)(fiber);
     }
     // What runs is held by its runner, so it is there after `f`.
     top.word().shield();

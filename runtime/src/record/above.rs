@@ -48,6 +48,8 @@ pub(crate) struct Above {
     pub abort: unsafe fn(NonNull<Header>, CancelReason),
     /// [`leave_end`](crate::cancel::leave_end).
     pub leave_end: unsafe fn(NonNull<Header>),
+    /// Publishes the branches that are private on this fiber, which is current.
+    pub publish_arms: fn(&Fiber),
 }
 
 static ABOVE: AtomicPtr<Above> = AtomicPtr::new(ptr::null_mut());

@@ -2,6 +2,7 @@
 
 use super::{dependents, driver, finish};
 use crate::record::above::{self, Above};
+use crate::schedule::worker::OnWorker;
 use crate::shared::OfRuntime;
 use crate::shared::thread;
 use crate::shared::worker::OnRecord;
@@ -36,6 +37,11 @@ static TABLE: Above = Above {
     // SAFETY: by the table, as `abort` asks.
     abort: |header, reason| _ = unsafe { cancel::abort(header, reason) },
     leave_end: cancel::leave_end,
+    publish_arms: |fiber| {
+        if let Some(worker) = fiber.worker() {
+            worker.publish_arms(fiber);
+        }
+    },
 };
 
 /// Before the first runtime is made.

@@ -58,7 +58,8 @@ pub(crate) unsafe fn make_node(
     let node = unsafe { cell::make::<_, ()>(arena, birth, RunBranch(branch)) };
     // SAFETY: just made.
     let h = unsafe { node.as_ref() };
-    let sheltered = h.parent().is_some_and(|maker| maker.identity().bare.load().has(SHIELDED));
+    // A region that is open now was opened before the join: one that opens later publishes what is private first (`cancel/shield.rs`).
+    let sheltered = h.parent().is_some_and(|maker| maker.is_sheltered() || maker.bare.load().has(SHIELDED));
     h.set_flags(if sheltered { ARM | SHELTERED } else { ARM });
     children::link(h);
     branch.node.set(node.as_ptr());

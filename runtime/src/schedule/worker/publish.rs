@@ -160,7 +160,7 @@ impl Worker {
     }
 
     #[cold]
-    pub(super) fn publish_arms(&self, fiber: &Fiber) {
+    pub(crate) fn publish_arms(&self, fiber: &Fiber) {
         while self.publish_arm(fiber).is_some() {}
         self.shared().signals.notify_any();
     }
