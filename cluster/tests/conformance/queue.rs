@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebear::{Request, Runtime, spawn, time::sleep};
 use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, RemoteState, TaskFn};
 
-use crate::bed::{Bed, failure_of, field, field_with, text_of};
+use crate::bed::{Bed, Field, failure_of, field, field_with, text_of};
 use crate::desk::{ADD, COUNT, COUNTER, FAIL, GATE, GATED_COUNTER, LINGER, LOG, NOTHING};
 use crate::until;
 
@@ -45,7 +45,8 @@ pub(crate) fn r03_any_worker_may_run_it<B: Bed>() {
     assert_eq!(workers, ["worker-0", "worker-1"]);
 }
 
-pub(crate) fn r04_a_task_whose_worker_dies_is_run_by_another_one<B: Bed>() {
+/// A task whose only worker is killed while it runs, and that a second worker then runs to its end.
+fn run_again_after_a_death<B: Bed>() -> Field<B> {
     let field = field::<B>(1);
     let value = field.cluster.schedule(&GATE, field.at("a")).unwrap();
     field.desk.await_lines("started a", 1);
@@ -55,6 +56,11 @@ pub(crate) fn r04_a_task_whose_worker_dies_is_run_by_another_one<B: Bed>() {
     field.desk.open("a");
     assert_eq!(value.fetch().unwrap(), ("second".into(), 2));
     field.cluster.join().unwrap();
+    field
+}
+
+pub(crate) fn r04_a_task_whose_worker_dies_is_run_by_another_one<B: Bed>() {
+    _ = run_again_after_a_death::<B>();
 }
 
 pub(crate) fn r05_without_failures_each_task_runs_exactly_once<B: Bed>() {
@@ -429,15 +435,7 @@ pub(crate) fn r24_five_thousand_tasks_run_on_one_worker<B: Bed>() {
 
 /// A worker that is gone has cancelled what it had. That follows from its end, and answers nothing.
 pub(crate) fn r59_a_cancel_that_follows_from_a_failure_is_not_reported<B: Bed>() {
-    let field = field::<B>(1);
-    let value = field.cluster.schedule(&GATE, field.at("a")).unwrap();
-    field.desk.await_lines("started a", 1);
-    field.kill("worker-0");
-    field.add("second");
-    field.desk.await_lines("started a", 2);
-    field.desk.open("a");
-    assert_eq!(value.fetch().unwrap(), ("second".into(), 2));
-    field.cluster.join().unwrap();
+    let field = run_again_after_a_death::<B>();
     let metrics = field.cluster.metrics();
     assert_eq!((metrics.cancelled, metrics.failed, metrics.returned), (0, 0, 1));
 }

@@ -140,7 +140,7 @@ fn when_no_worker_can_be_started_a_fetch_that_waits_says_so_and_the_value_comes_
     cluster.join().unwrap();
 }
 
-/// Whoever kills or drains a worker may start it again, but need not: the others are given up.
+/// A program that kills or drains a worker may start it again, but need not: the others are given up.
 #[test]
 fn when_no_worker_can_be_started_and_the_others_were_killed_or_drained_calls_that_wait_say_so() {
     for drains in [false, true] {

@@ -2,7 +2,7 @@
 //!
 //! An object is some *chunks*, messages under one subject of their own, and an entry under its name that says which subject that is. That is the form that all clients of NATS know. This crate
 //! writes it itself: a client's own function to put an object does not say which chunks it has written when it fails, and those would stay until the job ends.
-//! The subject of the chunks begins with the name of the object. So whoever knows that nobody needs an object deletes it by its name, also if its writer has died before the entry was there.
+//! The subject of the chunks begins with the name of the object. So a member that knows that nobody needs an object deletes it by its name, also if its writer has died before the entry was there.
 
 use std::time::Duration;
 
