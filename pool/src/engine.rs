@@ -26,7 +26,7 @@ use std::sync::PoisonError;
 
 use forebear_context::shim::atomic::{AtomicBool, Ordering::AcqRel};
 use forebear_context::shim::thread::{self, Builder, JoinHandle, Thread};
-use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard};
+use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard, ThreadBody};
 
 use crate::options::{Options, WorkerHook};
 use crate::start_error::check;
@@ -138,11 +138,12 @@ impl<S: Supply> Engine<S> {
             builder = builder.stack_size(bytes);
         }
         let (supply, common) = (Arc::clone(&self.supply), Arc::clone(&self.common));
-        let handle = builder.spawn(move || {
+        let body: ThreadBody = Box::new(move || {
             if common.pass_gate() {
                 common.live(index, supply, &*main);
             }
-        })?;
+        });
+        let handle = builder.spawn(body)?;
         self.threads.push(handle.thread().clone());
         lock(&self.handles).push(Some(handle));
         Ok(())

@@ -25,6 +25,10 @@ pub use self::shuttle::*;
 pub use self::std::*;
 pub use crate::mutant;
 
+/// What a thread of the library runs. All are started with this one type: each type of body has a copy of std's code that starts a thread, 2 kB in
+/// every program.
+pub type ThreadBody = Box<dyn FnOnce() + Send>;
+
 /// Plants a mistake that a model or scenario must catch: `mutant!(NAME, wrong, right)` is `right`, and `wrong` in the build
 /// in which `ci/mutants` tries NAME. `mutant!(NAME, wrong)` is nothing, or `wrong`, which mostly ends in a `return`.
 /// `mutant!(NAME, (), right)` is a line that the mistake leaves out; with a `mutant!(NAME, right)` elsewhere the mistake moves it.

@@ -1,18 +1,18 @@
 //! Tasks that wait by a future for a request of a runtime, from outside of it.
 
-use std::collections::BTreeMap;
 use std::sync::PoisonError;
 
 use forebear_context::shim::{Arc, Mutex, MutexGuard};
 
+use crate::shared::by_address::{self, ByAddress};
 use crate::state::listener::{Listener, Wakes};
 
 /// The futures that wait for requests of one runtime from outside of it.
 #[derive(Debug, Default)]
-pub(crate) struct Futures(Mutex<BTreeMap<usize, Arc<Listener<Wakes>>>>);
+pub(crate) struct Futures(Mutex<ByAddress<Arc<Listener<Wakes>>>>);
 
 impl Futures {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Listener<Wakes>>>> {
+    fn lock(&self) -> MutexGuard<'_, ByAddress<Arc<Listener<Wakes>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -21,7 +21,7 @@ impl Futures {
     }
 
     pub(crate) fn forget(&self, listener: &Arc<Listener<Wakes>>) {
-        let removed = self.lock().remove(&Arc::as_ptr(listener).addr());
+        let removed = by_address::remove(&mut self.lock(), Arc::as_ptr(listener).addr());
         drop(removed);
     }
 

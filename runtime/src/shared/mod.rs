@@ -46,6 +46,7 @@ use crate::state::attention::OLDER;
 use crate::state::shared_queue::{Injector, Pushed};
 use crate::state::visits::Visits;
 
+pub(crate) mod by_address;
 pub(crate) mod counts;
 pub(crate) mod deadlines;
 pub(crate) mod driven;

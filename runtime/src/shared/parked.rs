@@ -16,7 +16,6 @@
 //!   or the scope in one of its frames.
 //! * **PK2** The lock is a leaf but for `unpark` and its locks, and is held over a fork by the thread that forks.
 
-use std::collections::BTreeMap;
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
@@ -26,6 +25,7 @@ use forebear_context::shim::{Mutex, MutexGuard};
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::record::scope_core::ScopeCore;
+use crate::shared::by_address::{self, ByAddress};
 use crate::shared::ending::Stage;
 use crate::shared::{OfRuntime, Shared};
 use crate::stack::coroutine;
@@ -40,9 +40,9 @@ struct Parked {
 // SAFETY: PK1.
 unsafe impl Send for Parked {}
 
-static PARKED: Mutex<BTreeMap<usize, Parked>> = Mutex::new(BTreeMap::new());
+static PARKED: Mutex<ByAddress<Parked>> = Mutex::new(by_address::new());
 
-fn lock() -> MutexGuard<'static, BTreeMap<usize, Parked>> {
+fn lock() -> MutexGuard<'static, ByAddress<Parked>> {
     // Nothing that runs under it can panic half-way.
     PARKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -50,7 +50,7 @@ fn lock() -> MutexGuard<'static, BTreeMap<usize, Parked>> {
 /// Keeps other threads from the list (PK2).
 #[derive(Debug)]
 pub(crate) struct HeldParked {
-    _list: MutexGuard<'static, BTreeMap<usize, Parked>>,
+    _list: MutexGuard<'static, ByAddress<Parked>>,
 }
 
 impl std::fmt::Debug for Parked {
@@ -101,7 +101,7 @@ pub(crate) fn enter(fiber: &Fiber) -> bool {
 
 /// Takes it out. On its own stack.
 pub(crate) fn leave(context: &Context) {
-    lock().remove(&(ptr::from_ref(context) as usize));
+    by_address::remove(&mut lock(), ptr::from_ref(context) as usize);
 }
 
 /// Ends all waits from outside for requests of a runtime that has given up.

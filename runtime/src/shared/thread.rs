@@ -15,8 +15,8 @@ use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Context, ForeignContext, for_another};
-use forebear_context::shim::Arc;
 use forebear_context::shim::thread::Builder;
+use forebear_context::shim::{Arc, ThreadBody};
 
 use crate::record::arena::Arena;
 use crate::record::fiber::{self, Fiber};
@@ -151,8 +151,12 @@ pub(crate) fn outside_a_wait(end: impl FnOnce() + Send + 'static) {
     if !holds_back() {
         return end();
     }
+    end_elsewhere(Box::new(end));
+}
+
+fn end_elsewhere(end: ThreadBody) {
     let thread = Builder::new().name("forebear end".into());
-    if let Err(error) = thread.spawn(|| for_another(end)) {
+    if let Err(error) = thread.spawn(Box::new(|| for_another(end)) as ThreadBody) {
         report::die(&format_args!(
             "no thread could be started for a request that must end while its thread waits: {error}"
         ));

@@ -1,5 +1,6 @@
 //! Gathers what was seen of a runtime: each request once, in the order of a dump, with the owners of what it waits for.
 
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;
 
@@ -67,15 +68,21 @@ pub(crate) fn count_started(shared: &Shared) -> usize {
 
 /// What was seen twice once: where it was seen to be farthest on.
 fn distinct(mut seen: Vec<Seen>) -> Vec<Seen> {
-    seen.sort_by_key(|seen| std::cmp::Reverse(seen.certainty));
+    sort_by(&mut seen, &|a, b| b.certainty.cmp(&a.certainty));
     let mut known = HashSet::new();
     seen.retain(|seen| known.insert((seen.info.id, seen.info.is_arm.then_some(seen.header))));
     seen
 }
 
+/// Sorts; equal ones keep their order. By one type of comparison: the code of each kind of sort is in every program.
+fn sort_by(seen: &mut [Seen], compare: &dyn Fn(&Seen, &Seen) -> Ordering) {
+    seen.sort_by(compare);
+}
+
 /// Generation by generation; within one by the parents' order, then by rank.
 fn sort(mut seen: Vec<Seen>) -> Vec<Seen> {
-    seen.sort_by_key(|seen| (seen.depth, seen.key, seen.rank, seen.info.id));
+    let in_generations = |seen: &Seen| (seen.depth, seen.key, seen.rank, seen.info.id);
+    sort_by(&mut seen, &|a, b| in_generations(a).cmp(&in_generations(b)));
     let mut order: HashMap<RequestId, usize> = HashMap::new();
     let mut from = 0;
     while from < seen.len() {
@@ -84,7 +91,8 @@ fn sort(mut seen: Vec<Seen>) -> Vec<Seen> {
         let parent = |seen: &Seen| {
             seen.info.parent.and_then(|parent| order.get(&parent).copied()).unwrap_or(usize::MAX)
         };
-        seen[from..to].sort_by_key(|seen| (seen.key, parent(seen), seen.rank, seen.info.id));
+        let in_families = |seen: &Seen| (seen.key, parent(seen), seen.rank, seen.info.id);
+        sort_by(&mut seen[from..to], &|a, b| in_families(a).cmp(&in_families(b)));
         for (n, seen) in seen[from..to].iter().enumerate() {
             order.entry(seen.info.id).or_insert(from + n);
         }
@@ -95,13 +103,14 @@ fn sort(mut seen: Vec<Seen>) -> Vec<Seen> {
 
 /// Finds out who holds or owes what is waited for.
 fn name_owners(seen: &mut [Seen], threads: &mut Vec<sight::Blocked>) {
-    let mut by_context: HashMap<usize, Party> = HashMap::new();
+    // One party for each, but of the same type as the others: the code of each kind of map is in every program.
+    let mut by_context: HashMap<usize, Vec<Party>> = HashMap::new();
     let mut by_scope: HashMap<usize, Vec<Party>> = HashMap::new();
     let mut by_share: HashMap<usize, Vec<Party>> = HashMap::new();
     for one in seen.iter() {
         let party = one.party();
         if one.context != 0 {
-            by_context.insert(one.context, party.clone());
+            by_context.insert(one.context, vec![party.clone()]);
         }
         if one.scope != 0 {
             by_scope.entry(one.scope).or_default().push(party.clone());
@@ -123,7 +132,10 @@ fn name_owners(seen: &mut [Seen], threads: &mut Vec<sight::Blocked>) {
             owners.extend(readers.iter().cloned());
         }
         if let Some(holder) = NonNull::new(std::ptr::with_exposed_provenance_mut::<Context>(wait.holder)) {
-            owners.extend(by_context.get(&wait.holder).cloned().or_else(|| sight::stranger(holder)));
+            match by_context.get(&wait.holder) {
+                Some(party) => owners.extend(party.iter().cloned()),
+                None => owners.extend(sight::stranger(holder)),
+            }
         }
     };
     for one in seen.iter_mut() {

@@ -6,6 +6,7 @@
 //! is then released a little later.
 
 use forebear_context::context::is_for_another;
+use forebear_context::shim::ThreadBody;
 use forebear_pool::Engine;
 
 use super::{RuntimeHandle, laggards};
@@ -125,7 +126,8 @@ impl Drop for RuntimeHandle {
         }
         let shared = self.shared.clone();
         let end = std::thread::Builder::new().name("forebear end".into()); // not modelled: it joins and ends
-        if let Err(error) = end.spawn(move || take_down(&shared, &engine)) {
+        let take_down: ThreadBody = Box::new(move || take_down(&shared, &engine));
+        if let Err(error) = end.spawn(take_down) {
             // The workers end by themselves.
             let what = format!(
                 "the last handle of runtime '{}' went inside a request, and no thread could be started to free its memory: {error}",

@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::ptr;
 
 use forebear_context::context::{Reason, for_another};
+use forebear_context::shim::ThreadBody;
 
 use super::laggards::into_laggard;
 use super::late::list;
@@ -54,7 +55,8 @@ pub(super) fn check(scope: &ScopeCore, jobs: &[AnyRequest], shared: &Shared) -> 
         );
         let shared = shared.arc();
         let warning = std::thread::Builder::new().name("forebear warning".into()); // not modelled: it calls a hook
-        if warning.spawn(move || for_another(|| report::warn(&shared.hooks, &text))).is_err() {
+        let warn: ThreadBody = Box::new(move || for_another(|| report::warn(&shared.hooks, &text)));
+        if warning.spawn(warn).is_err() {
             // The next check tries again.
             return true;
         }

@@ -95,14 +95,13 @@ impl Graph {
         for one in held.values() {
             // SAFETY: a context with an edge is a fiber's; Y3.
             each_standing(unsafe { Fiber::of(one.context()) }, &mut |h, _| {
-                _ = standing.insert(ptr::from_ref(h))
+                _ = standing.insert(NonNull::from(h))
             });
         }
         let is_blocked = |node: usize, one: &Held<'_>| match places[node].for_any {
             // SAFETY: while the wait is held the waiter has a count of each member.
             true => members_of(one).into_iter().all(|member| unsafe {
-                standing.contains(&member.as_ptr().cast_const())
-                    && !member.as_ref().word().load().is_terminal()
+                standing.contains(&member) && !member.as_ref().word().load().is_terminal()
             }),
             false => {
                 let mut next = places[node].ahead.iter().filter_map(|ahead| held.get(ahead));

@@ -99,8 +99,9 @@ pub(super) fn knots(places: &[Place]) -> Vec<Vec<usize>> {
 
 /// The shortest way from a place of a knot back to it, beginning there.
 pub(super) fn round(places: &[Place], knot: &[usize], start: usize) -> Vec<usize> {
+    const UNSEEN: usize = usize::MAX;
     // By which place each was come to.
-    let mut from: HashMap<usize, Option<usize>> = knot.iter().map(|&at| (at, None)).collect();
+    let mut from: HashMap<usize, usize> = knot.iter().map(|&at| (at, UNSEEN)).collect();
     let mut queue = VecDeque::from([start]);
     while let Some(place) = queue.pop_front() {
         for &ahead in &places[place].ahead {
@@ -108,15 +109,15 @@ pub(super) fn round(places: &[Place], knot: &[usize], start: usize) -> Vec<usize
                 let mut way = vec![place];
                 while let Some(&at) = way.last()
                     && at != start
-                    && let Some(Some(before)) = from.get(&at)
+                    && let Some(before) = from.get(&at).filter(|before| **before != UNSEEN)
                 {
                     way.push(*before);
                 }
                 way.reverse();
                 return way;
             }
-            if let Some(unseen @ None) = from.get_mut(&ahead) {
-                *unseen = Some(place);
+            if let Some(unseen @ &mut UNSEEN) = from.get_mut(&ahead) {
+                *unseen = place;
                 queue.push_back(ahead);
             }
         }

@@ -80,7 +80,7 @@ pub(super) struct Graph {
     declared: Leads,
     /// What others wait for and cannot end before a node continues. Compared only.
     pub(super) standing: Leads,
-    by_context: HashMap<NonNull<Context>, usize>,
+    by_context: HashMap<usize, usize>,
     /// Jobs that are after what their scopes' ends keep, in cycles without a wait that could be ended.
     early: EarlyStarts,
 }
@@ -241,7 +241,7 @@ impl Graph {
                 self.standing.push((NonNull::from(h).cast(), index));
             }
         });
-        self.by_context.insert(at, index);
+        self.by_context.insert(at.addr().get(), index);
         let members = members_of(&held);
         self.nodes.push(SurveyNode { context: at, ticket: edge.ticket, ahead: way, members, place: None });
     }
@@ -253,7 +253,7 @@ impl Graph {
             Ahead::Unknown => nth_of(&self.declared, self.nodes[node].context.cast(), number),
             Ahead::Owner(_) => None,
             Ahead::Stack { context, .. } => {
-                (number == 0).then(|| self.by_context.get(&context).copied()).flatten()
+                (number == 0).then(|| self.by_context.get(&context.addr().get()).copied()).flatten()
             }
             Ahead::All(scope) => nth_of(&self.parts, scope, number),
         }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use forebear_context::context::{ForeignContext, Reason};
 use forebear_context::error::CancelReason;
 use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::{Arc, time};
+use forebear_context::shim::{Arc, ThreadBody, time};
 
 use crate::cancel::unstarted;
 use crate::cancel::{self, end_aside};
@@ -140,7 +140,7 @@ pub(crate) fn handle_gone(shared: &Arc<Shared>) {
     }
     let theirs = shared.clone();
     let end = std::thread::Builder::new().name("forebear end".into()); // not modelled: it drives and ends
-    let drive = move || {
+    let drive: ThreadBody = Box::new(move || {
         if let Some(fiber) = foreign::fiber()
             && let Some(index) = foreign::seat(&theirs)
         {
@@ -149,7 +149,7 @@ pub(crate) fn handle_gone(shared: &Arc<Shared>) {
             foreign::forget_seat(&theirs);
             seat.give_back();
         }
-    };
+    });
     if let Err(error) = end.spawn(drive) {
         report::die(&format_args!("the last handle went where nobody drives, and {error}"));
     }

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use forebear_context::context::for_another;
-use forebear_context::shim::Arc;
 use forebear_context::shim::thread::{Builder, JoinHandle};
+use forebear_context::shim::{Arc, ThreadBody};
 
 use crate::record::report;
 use crate::shared::Shared;
@@ -101,12 +101,13 @@ impl DeadlinesRecord {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let inner = self.clone();
-        Builder::new().name(self.name().to_owned()).spawn(move || {
+        let keep: ThreadBody = Box::new(move || {
             // A user's clock may drop the last handle of a runtime, whose end waits for those that this thread wakes.
             if catch_unwind(AssertUnwindSafe(|| for_another(|| inner.keep()))).is_err() {
                 report::die(&"its timer has panicked");
             }
-        })
+        });
+        Builder::new().name(self.name().to_owned()).spawn(keep)
     }
 
     /// The timer thread.
