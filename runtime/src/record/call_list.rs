@@ -169,6 +169,7 @@ impl<H> Iterator for Calls<H> {
 }
 
 impl<H> Drop for Calls<H> {
+    #[inline]
     fn drop(&mut self) {
         for call in self.by_ref() {
             drop_contained(call);
