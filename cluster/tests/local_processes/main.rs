@@ -14,14 +14,12 @@ use std::time::Duration;
 
 use forebear::time::sleep;
 use forebear::timer::expires;
-use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{
     ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FailureKind, FetchError, LocalProcesses,
     ResourceFn, TaskFn, TaskOptions, Tasks, tasks, worker,
 };
-use rustix::process::Signal;
 
-use crate::deaths::{AS_WORKER, EXIT, GATE, STUCK, files, is_dead, judged, pid_in, send, until};
+use crate::deaths::{AS_WORKER, EXIT, GATE, STUCK, is_dead, judged, lives, pid_in, until};
 
 const PID: TaskFn<(), u32> = TaskFn::new("pid", |_, ()| Ok(process::id()));
 
@@ -186,10 +184,6 @@ fn start(engine: LocalProcesses) -> ClusterCoordinatorBuilder {
     ClusterCoordinator::builder(engine).tasks(known())
 }
 
-fn state(cluster: &ClusterCoordinator) -> Option<WorkerState> {
-    cluster.workers().first().map(|worker| worker.state)
-}
-
 #[test]
 fn tasks_run_in_other_processes() {
     let cluster = start(engine(2)).min_workers(2).start().unwrap();
@@ -327,16 +321,7 @@ fn a_task_that_closes_what_its_process_has_open_is_the_end_of_its_worker() {
 
 #[test]
 fn sigterm_has_a_worker_end_what_it_has_and_leave() {
-    let (_dir, begun, gate) = files();
-    let cluster = start(engine(1)).start().unwrap();
-    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
-    let pid = pid_in(&begun);
-    send(Signal::TERM, pid);
-    until(|| state(&cluster) == Some(WorkerState::Draining));
-    fs::write(gate, "").unwrap();
-    assert_eq!(value.fetch().unwrap(), (pid, 1));
-    until(|| state(&cluster) == Some(WorkerState::Gone));
-    until(|| is_dead(pid));
+    lives::by_sigterm_one_ends_what_it_has_and_leaves(&start(engine(1)).start().unwrap(), "worker-0");
 }
 
 #[test]

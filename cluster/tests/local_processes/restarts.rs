@@ -5,27 +5,18 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use forebear::time::sleep;
 use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{ClusterError, FetchError, LocalProcesses, LocalProcessesControl};
 use rustix::process::Signal;
 
-use crate::deaths::{AS_WORKER, GATE, files, pid_in, send, until};
-use crate::{PID, engine, start, state};
+use crate::deaths::{AS_WORKER, GATE, lives, pid_in, send, until};
+use crate::{PID, engine, start};
 
 #[test]
 fn r23_workers_are_started_one_after_the_other() {
-    let (short, long) = (Duration::from_millis(5), Duration::from_secs(5_000));
-    let cluster = start(engine(3).start_delay(short, long)).min_workers(3).start().unwrap();
-    assert_eq!(cluster.workers().len(), 3);
-    // At most so late, however many there are.
-    let cluster = start(engine(3).start_delay(long, short)).min_workers(3).start().unwrap();
-    assert_eq!(cluster.workers().len(), 3);
-    // The job begins with the first one; the thread that starts the others does not outlive it.
-    let cluster = start(engine(3).start_delay(long, long)).start().unwrap();
-    cluster.schedule(&PID, ()).unwrap().fetch().unwrap();
-    assert_eq!(cluster.workers().len(), 1);
-    cluster.shutdown().unwrap();
+    lives::they_are_started_one_after_the_other(|each, most, workers| {
+        start(engine(3).start_delay(each, most)).min_workers(workers).start().unwrap()
+    });
 }
 
 #[test]
@@ -51,18 +42,7 @@ fn the_end_of_a_cluster_warns_of_no_worker_that_is_just_starting() {
 
 #[test]
 fn a_worker_that_dies_is_started_again() {
-    let (_dir, begun, gate) = files();
-    let cluster = start(engine(1)).start().unwrap();
-    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
-    let first = pid_in(&begun);
-    fs::remove_file(&begun).unwrap();
-    send(Signal::KILL, first);
-    let second = pid_in(&begun);
-    assert_ne!(first, second);
-    fs::write(gate, "").unwrap();
-    assert_eq!(value.fetch().unwrap(), (second, 2));
-    cluster.join().unwrap();
-    assert_eq!(cluster.workers()[0].id.incarnation(), 2);
+    lives::one_that_dies_is_started_again(&start(engine(1)).start().unwrap());
 }
 
 #[test]
@@ -221,24 +201,10 @@ fn a_worker_that_ends_by_itself_is_warned_of_by_name_and_signal() {
     cluster.join().unwrap();
 }
 
-/// A machine may have no room for a process just now, or a program be replaced.
 #[test]
 fn a_worker_whose_program_cannot_be_started_for_a_while_comes_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let [program, begun, gate] = ["program", "begun", "gate"].map(|name| dir.path().join(name));
-    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
-    let engine = LocalProcesses::new(1).program(&program).args(AS_WORKER).restarts(1_000);
-    let cluster = start(engine).start().unwrap();
-    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
-    let first = pid_in(&begun);
-    fs::remove_file(&begun).unwrap();
-    fs::remove_file(&program).unwrap();
-    send(Signal::KILL, first);
-    until(|| state(&cluster) == Some(WorkerState::Gone));
-    // The first try has failed by now, or will; there is another one after it.
-    sleep(Duration::from_millis(20)).unwrap();
-    assert!(cluster.done().is_ok(), "it is not given up");
-    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
-    fs::write(gate, "").unwrap();
-    assert_ne!(value.fetch().unwrap().0, first);
+    lives::one_whose_program_cannot_be_started_for_a_while_comes_back(|program| {
+        let engine = LocalProcesses::new(1).program(program).args(AS_WORKER).restarts(1_000);
+        start(engine).start().unwrap()
+    });
 }

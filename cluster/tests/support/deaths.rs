@@ -3,6 +3,8 @@
 
 #[path = "judged.rs"]
 pub(crate) mod judged;
+#[path = "lives.rs"]
+pub(crate) mod lives;
 #[path = "until.rs"]
 mod until;
 

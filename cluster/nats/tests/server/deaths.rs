@@ -6,11 +6,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use forebear::time::sleep;
+use forebear_cluster::ClusterError;
 use forebear_cluster::engine::WorkerState;
-use forebear_cluster::{ClusterError, RemoteState};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::dying::judged;
+use crate::dying::{judged, lives};
 use crate::support::process::Process;
 use crate::support::{Server, job, shared_url, until};
 use crate::{
@@ -137,12 +137,10 @@ fn a_task_whose_workers_lose_the_server_again_and_again_is_not_judged_for_that()
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn r23_workers_are_started_one_after_the_other() {
-    let (short, long) = (Duration::from_millis(5), Duration::from_secs(5_000));
-    for (each, most, workers) in [(short, long, 3), (long, short, 3), (long, long, 1)] {
+    lives::they_are_started_one_after_the_other(|each, most, workers| {
         let engine = engine(&shared_url(), &job(), LONG).workers(3).start_delay(each, most);
-        let cluster = start(engine).min_workers(workers).start().unwrap();
-        assert_eq!(cluster.workers().len(), workers);
-    }
+        start(engine).min_workers(workers).start().unwrap()
+    });
 }
 
 #[test]
@@ -162,61 +160,29 @@ fn r66_a_clone_of_an_engine_that_runs_is_refused() {
 #[ignore = "needs a server: ci/nats"]
 fn sigterm_has_a_worker_end_what_it_has_and_leave() {
     for elsewhere in [false, true] {
-        let (job, (_dir, begun, gate)) = (job(), files());
+        let job = job();
         let cluster = start(engine(&shared_url(), &job, LONG).workers(usize::from(!elsewhere)));
         let cluster = cluster.min_workers(0).start().unwrap();
         let name = if elsewhere { "lone" } else { "worker-0" };
         let _lone = elsewhere.then(|| Process::worker(&shared_url(), &job, name));
-        let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
-        let pid = pid_in(&begun);
-        let later = cluster.schedule(&ADD, (1, 2)).unwrap();
-        kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::TERM).unwrap();
-        until(|| state(&cluster, name) == Some(WorkerState::Draining));
-        fs::write(gate, "").unwrap();
-        assert_eq!(value.fetch().unwrap(), (pid, 1));
-        until(|| state(&cluster, name) == Some(WorkerState::Gone));
-        until(|| is_dead(pid));
-        // It has taken nothing more, and nobody has started it again.
-        assert!(matches!(later.state(), RemoteState::Queued), "{later:?}");
-        assert_eq!(cluster.metrics().returned, 0);
+        lives::by_sigterm_one_ends_what_it_has_and_leaves(&cluster, name);
     }
 }
 
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn a_worker_that_dies_is_started_again() {
-    let (_dir, begun, gate) = files();
-    let cluster = start(engine(&shared_url(), &job(), LONG).workers(1)).start().unwrap();
-    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
-    let first = pid_in(&begun);
-    fs::remove_file(&begun).unwrap();
-    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
-    let second = pid_in(&begun);
-    assert_ne!(first, second);
-    fs::write(gate, "").unwrap();
-    assert_eq!(value.fetch().unwrap(), (second, 2));
-    cluster.join().unwrap();
-    assert_eq!(cluster.workers()[0].id.incarnation(), 2);
+    let engine = engine(&shared_url(), &job(), LONG).workers(1);
+    lives::one_that_dies_is_started_again(&start(engine).start().unwrap());
 }
 
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn a_worker_whose_program_cannot_be_started_for_a_while_comes_back() {
-    let (dir, begun, gate) = files();
-    let program = dir.path().join("program");
-    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
-    let engine = engine(&shared_url(), &job(), LONG).workers(1).program(&program).restarts(1_000);
-    let cluster = start(engine).start().unwrap();
-    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
-    let first = pid_in(&begun);
-    fs::remove_file(&begun).unwrap();
-    fs::remove_file(&program).unwrap();
-    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
-    until(|| state(&cluster, "worker-0") == Some(WorkerState::Gone));
-    sleep(Duration::from_millis(20)).unwrap();
-    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
-    fs::write(gate, "").unwrap();
-    assert_eq!(value.fetch().unwrap().1, 2);
+    lives::one_whose_program_cannot_be_started_for_a_while_comes_back(|program| {
+        let engine = engine(&shared_url(), &job(), LONG).workers(1).program(program).restarts(1_000);
+        start(engine).start().unwrap()
+    });
 }
 
 #[test]

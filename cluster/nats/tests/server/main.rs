@@ -31,6 +31,7 @@ use forebear_cluster::{
 use forebear_cluster_nats::Nats;
 use forebear_cluster_nats::worker;
 
+use crate::dying::lives::state;
 use crate::dying::{AS_WORKER, EXIT, GATE, STUCK, files, is_dead, pid_in};
 use crate::support::process::Process;
 use crate::support::{job, shared_url, token, until};
@@ -125,10 +126,6 @@ fn engine(url: &str, job: &str, lease: Duration) -> Nats {
 
 fn start(engine: Nats) -> ClusterCoordinatorBuilder {
     ClusterCoordinator::builder(engine).tasks(known())
-}
-
-fn state(cluster: &ClusterCoordinator, name: &str) -> Option<WorkerState> {
-    cluster.workers().iter().find(|worker| worker.id.name() == name).map(|worker| worker.state)
 }
 
 /// A cluster with two workers from elsewhere, of which the first runs a task that waits for its gate.

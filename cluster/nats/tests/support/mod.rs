@@ -1,6 +1,7 @@
 //! The servers of the tests: the one that `ci/nats` has started, and those that a test starts itself, kills and starts again.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+mod port;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod sieve;

@@ -1,12 +1,14 @@
 //! A network between clients and a server, on loopback: it forwards, is slow, forwards nothing, or cuts.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
 use forebear::time::sleep;
+
+use super::port::Port;
 
 /// What happens to bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,7 +24,7 @@ pub(crate) enum Way {
 
 /// Stands between clients and a server.
 pub(crate) struct Proxy {
-    port: u16,
+    port: Port,
     shared: Arc<Shared>,
 }
 
@@ -34,7 +36,6 @@ struct Shared {
 
 struct State {
     way: Way,
-    over: bool,
     /// Both ends of each connection.
     ends: Vec<TcpStream>,
 }
@@ -42,24 +43,15 @@ struct State {
 impl Proxy {
     /// Before the server that listens at this port of loopback.
     pub(crate) fn before(server: u16) -> Proxy {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let state = Mutex::new(State { way: Way::Open, over: false, ends: Vec::new() });
+        let state = Mutex::new(State { way: Way::Open, ends: Vec::new() });
         let shared = Arc::new(Shared { server, state, changed: Condvar::new() });
         let its = shared.clone();
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                if its.lock().over {
-                    return;
-                }
-                its.clone().serve(client.unwrap());
-            }
-        });
+        let port = Port::open(move |client| its.clone().serve(client));
         Proxy { port, shared }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        self.port.url()
     }
 
     pub(crate) fn set(&self, way: Way) {
@@ -111,7 +103,7 @@ impl Shared {
         let mut piece = vec![0; 64 << 10];
         loop {
             let read = from.read(&mut piece).unwrap_or(0);
-            let halted = |state: &mut State| state.way == Way::HalfOpen && !state.over;
+            let halted = |state: &mut State| state.way == Way::HalfOpen;
             let state = self.changed.wait_while(self.lock(), halted).unwrap();
             let way = state.way;
             drop(state);
@@ -129,12 +121,6 @@ impl Shared {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        state.over = true;
-        state.cut();
-        drop(state);
-        self.shared.changed.notify_all();
-        // So that the listener looks.
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
+        self.set(Way::Cut);
     }
 }

@@ -2,15 +2,17 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::mem;
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
+
+use super::port::Port;
 
 /// Whether a message is meant, by its text.
 type Choice = Box<dyn FnMut(&str) -> bool + Send>;
 
 pub(crate) struct Sieve {
-    port: u16,
+    port: Port,
     shared: Arc<Shared>,
 }
 
@@ -26,29 +28,19 @@ struct State {
     kept: Vec<(Arc<Mutex<TcpStream>>, Vec<u8>)>,
     /// Which messages of clients get lost.
     loses: Option<Choice>,
-    over: bool,
 }
 
 impl Sieve {
     /// Before the server that listens at this port of loopback. At first it forwards all.
     pub(crate) fn before(server: u16) -> Sieve {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared { server, state: Mutex::default() });
         let its = shared.clone();
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                if its.lock().over {
-                    return;
-                }
-                its.clone().serve(client.unwrap());
-            }
-        });
+        let port = Port::open(move |client| its.clone().serve(client));
         Sieve { port, shared }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        self.port.url()
     }
 
     /// Messages to clients stay here from now on that are chosen.
@@ -131,12 +123,4 @@ fn next(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
         from.take(length + 2).read_to_end(&mut message)?;
     }
     Ok(Some(message))
-}
-
-impl Drop for Sieve {
-    fn drop(&mut self) {
-        self.shared.lock().over = true;
-        // So that the listener looks.
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
-    }
 }
