@@ -34,6 +34,7 @@ mod entries;
 mod lost;
 mod names;
 mod refused;
+mod stale;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::mem;
@@ -45,9 +46,9 @@ use forebear_cluster::engine::{
 };
 
 use self::alone::{Admitted, Alone};
-use self::deaths::Blame;
 use self::entries::{Entries, Lease, LedgerEntry};
 use self::names::Known;
+use self::stale::Stale;
 use crate::wire::{Claim, Down, Hello, Parcel, Record, Stage, TaskEnd, Terms, Times, Up, Welcome, What};
 
 /// What is to be done, in order.
@@ -90,6 +91,7 @@ pub(crate) struct Ledger {
     were_ready: HashSet<u64>,
     have_finished: HashSet<u64>,
     resources: BTreeMap<ResourceId, Resource>,
+    stale: Stale,
     /// Tasks of generations before this one are dropped.
     floor: u64,
     /// The floor has risen, and that nothing below it runs has not been told.
@@ -166,6 +168,7 @@ impl Ledger {
             were_ready: HashSet::new(),
             have_finished: HashSet::new(),
             resources: BTreeMap::new(),
+            stale: Stale::default(),
             floor: 0,
             draining: false,
             closed: false,
@@ -296,6 +299,8 @@ impl Ledger {
         if let Some((member, known)) = again {
             return self.terms(*member, known);
         }
+        // It has ended what it had before it asks.
+        self.discard_stale(|attempt| attempt.process == hello.process);
         // The member that has the name is not there any more. If that is the same process, it stays, and has cancelled what it had: that is no death.
         let is_it = |m: &Member| m.id.name() == hello.name || m.process == hello.process;
         while let Some((number, member)) = self.members.iter_mut().find(|(_, m)| is_it(m)) {
@@ -355,11 +360,11 @@ impl Ledger {
         let there = self.members.get_mut(&up.member).filter(|member| member.leaving.is_none());
         let Some(member) = there else {
             self.dropped += 1;
-            if up.stage != Stage::Left {
-                let down = Down { number: 0, what: What::Gone };
-                self.acts.push(Act::Send { member: up.member, down });
+            if up.stage == Stage::Left {
+                return self.discard_stale(|attempt| attempt.member == up.member);
             }
-            return;
+            let down = Down { number: 0, what: What::Gone };
+            return self.acts.push(Act::Send { member: up.member, down });
         };
         if up.beat <= member.beat || up.applied > member.last_order {
             self.dropped += 1;
@@ -407,20 +412,6 @@ impl Ledger {
         if let Some(holds) = up.holds {
             self.compare(up.member, up.applied, &holds);
         }
-    }
-
-    /// A member has told all that it holds, and all its records are read. What is leased to it beside that has ended, and the store has lost its record: it goes back.
-    fn compare(&mut self, number: u64, applied: u64, holds: &[TaskId]) {
-        let Some(member) = self.members.get(&number) else { return };
-        #[cfg(test)]
-        (self.compared += member.leases.len());
-        let (id, holds) = (member.id.clone(), holds.iter().collect::<HashSet<_>>());
-        let is_lost = |task: &&TaskId| {
-            let lease = self.tasks.get(**task).and_then(LedgerEntry::lease);
-            lease.is_some_and(|lease| lease.order <= applied) && !holds.contains(*task)
-        };
-        let lost: Vec<TaskId> = member.leases.iter().filter(is_lost).copied().collect();
-        lost.into_iter().for_each(|task| self.put_back(task, &id, Blame::Nobody));
     }
 
     fn stage(&mut self, number: u64, stage: Stage) {
@@ -499,6 +490,7 @@ impl Ledger {
             self.end(end.task, worker, end.attempt, end.answer, end.ran);
         } else {
             self.dropped += 1;
+            self.discard_stale(|attempt| (attempt.member, attempt.task) == (member, end.task));
         }
     }
 

@@ -50,6 +50,7 @@ impl Ledger {
             busy: false,
         };
         let killed = self.killed.remove(&launch);
+        self.discard_stale(|attempt| attempt.launch == Some(launch));
         let its = self.members.iter().find(|(_, member)| member.launch == Some(launch));
         if let Some((number, member)) = its {
             past.finished |= member.finished;
@@ -145,6 +146,7 @@ impl Ledger {
             (false, 1) => Blame::Alone,
             (false, _) => Blame::Suspect,
         };
+        self.keep_stale(number, &member);
         member.leases.iter().copied().for_each(|task| self.put_back(task, &member.id, blame));
         let status = WorkerStatus::new(member.id, WorkerState::Gone, member.slots);
         self.acts.push(Act::Tell(Event::Worker(status)));

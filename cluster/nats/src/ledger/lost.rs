@@ -1,10 +1,13 @@
 //! What the store has lost: records that do not come, and tasks that are not in the queue. The coordinator looks now and then, and after each connection.
 
+use std::collections::HashSet;
 use std::mem;
 
 use forebear_cluster::engine::TaskId;
 
 use super::Ledger;
+use super::deaths::Blame;
+use super::entries::LedgerEntry;
 use crate::wire::What;
 
 impl Ledger {
@@ -50,6 +53,20 @@ impl Ledger {
         member.waiting.clear();
         // The number that it waits for does not come.
         member.leaving = member.leaving.map(|_| Some(newest));
+    }
+
+    /// A member has told all that it holds, and all its records are read. What is leased to it beside that has ended, and the store has lost its record: it goes back.
+    pub(super) fn compare(&mut self, number: u64, applied: u64, holds: &[TaskId]) {
+        let Some(member) = self.members.get(&number) else { return };
+        #[cfg(test)]
+        (self.compared += member.leases.len());
+        let (id, holds) = (member.id.clone(), holds.iter().collect::<HashSet<_>>());
+        let is_lost = |task: &&TaskId| {
+            let lease = self.tasks.get(**task).and_then(LedgerEntry::lease);
+            lease.is_some_and(|lease| lease.order <= applied) && !holds.contains(*task)
+        };
+        let lost: Vec<TaskId> = member.leases.iter().filter(is_lost).copied().collect();
+        lost.into_iter().for_each(|task| self.put_back(task, &id, Blame::Nobody));
     }
 
     /// The store has lost tasks: all that is queued is published anew.

@@ -1,6 +1,7 @@
 mod deaths;
 mod histories;
 mod lost;
+mod stale;
 
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ struct Field {
     newest: u64,
     /// Processes that are to end, and whether others take their places.
     ends: Vec<(u64, bool)>,
+    /// Objects that are deleted.
+    discarded: Vec<ObjectId>,
 }
 
 impl Field {
@@ -30,7 +33,8 @@ impl Field {
         let times = Times::new(LEASE, Duration::from_secs(1));
         let ledger = Ledger::new(7, times, vec![("task".into(), "types".into())]);
         let (events, sent, published) = (Vec::new(), Vec::new(), Vec::new());
-        Field { ledger, now: Instant::now(), beats: 0, events, sent, published, newest: 0, ends: Vec::new() }
+        let (ends, discarded) = (Vec::new(), Vec::new());
+        Field { ledger, now: Instant::now(), beats: 0, events, sent, published, newest: 0, ends, discarded }
     }
 
     fn take(&mut self) {
@@ -46,6 +50,7 @@ impl Field {
                 Act::Publish { parcel, .. } => self.published.push((parcel.envelope.task, parcel.copy)),
                 Act::Release { launch } => self.ends.push((launch, false)),
                 Act::Replace { launch } => self.ends.push((launch, true)),
+                Act::Discard(object) => self.discarded.push(object),
                 _ => {}
             }
         }

@@ -26,7 +26,7 @@ const CHUNK: usize = 128 << 10;
 /// What a process had sent when it died has come after so long.
 const LATE: Duration = Duration::from_secs(2);
 
-/// Chunks of an object that is being put. They are purged when this is dropped before the object is there: also if the put is cancelled.
+/// Chunks of an object that is being put, of all tries. They are purged when this is dropped before the object is there: also if the put is cancelled.
 struct Chunks {
     store: Store,
     subject: String,
@@ -41,7 +41,12 @@ impl Drop for Chunks {
         let (store, subject) = (self.store.clone(), std::mem::take(&mut self.subject));
         // Without the runtime the engine has ended, and the job's objects go with it.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { _ = store.purge_objects(&subject).await });
+            runtime.spawn(async move {
+                // The connection may be broken, and the client sends what it has kept when there is one again.
+                while store.purge_objects(&subject).await.is_err() {
+                    tokio::time::sleep(PAUSE).await;
+                }
+            });
         }
     }
 }
@@ -54,21 +59,21 @@ impl Store {
     /// Puts an object, until that succeeds. The error is the server's, if that refuses it for too long. Then nothing of it stays, if the server purges it in time.
     pub(crate) async fn put(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
         let mut refused = Refused::default();
+        let mut chunks = Chunks { store: self.clone(), subject: self.chunks(name), kept: false };
         loop {
             // Another number each time: a chunk of an earlier try may come late.
             let number = format!("{}.{:016x}", URL_SAFE.encode(name), random());
             let subject = format!("$O.{}.C.{number}", self.names.bucket());
-            let mut chunks = Chunks { store: self.clone(), subject, kept: false };
-            match self.try_put(name, bytes, &number, &chunks.subject).await {
+            match self.try_put(name, bytes, &number, &subject).await {
                 Ok(()) => {
                     chunks.kept = true;
                     return Ok(());
                 }
                 Err(why) => {
-                    chunks.kept = true;
-                    // What is there takes the room that the next try needs.
-                    let _ = self.purge_objects(&chunks.subject).await;
+                    // What is there takes the room that the next try needs. That one has other chunks: a purge may come late, too.
+                    let _ = self.purge_objects(&subject).await;
                     if self.is_refused(&mut refused, &why) {
+                        chunks.kept = self.purge_objects(&chunks.subject).await.is_ok();
                         // The server may have its entry, and not have said so.
                         let _ = self.purge_objects(&self.entry(name)).await;
                         return Err(why);
@@ -103,6 +108,11 @@ impl Store {
     /// The subject of the entry of an object.
     fn entry(&self, name: &str) -> String {
         format!("$O.{}.M.{}", self.names.bucket(), URL_SAFE.encode(name))
+    }
+
+    /// The subjects of the chunks of an object, of all tries to put it.
+    fn chunks(&self, name: &str) -> String {
+        format!("$O.{}.C.{}.*", self.names.bucket(), URL_SAFE.encode(name))
     }
 
     /// Reads an object, until that succeeds. `None`: the server says that it is not there. The error is the server's, if that refuses it for too long.
@@ -144,8 +154,7 @@ impl Store {
     }
 
     async fn try_delete(&self, name: &str) -> Result<(), String> {
-        let (entry, chunks) =
-            (self.entry(name), format!("$O.{}.C.{}.*", self.names.bucket(), URL_SAFE.encode(name)));
+        let (entry, chunks) = (self.entry(name), self.chunks(name));
         // Of most attempts that have no result, nothing is there. To look costs less than a purge.
         if !self.has_objects(&chunks).await? && !self.has_objects(&entry).await? {
             return Ok(());

@@ -17,6 +17,12 @@ const TOGETHER: u64 = 64;
 /// So long the server may take to purge what is under a subject.
 const PURGE: Duration = Duration::from_secs(10);
 
+/// So long the server may take to say which messages there are, of those that it is asked for together.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// So long it may take to delete messages one by one.
+const LISTING: Duration = Duration::from_secs(20);
+
 /// Whether a server of this version counts as free what is purged by a subject.
 fn counts_purges(version: &str) -> bool {
     let mut numbers = version.split(['.', '-', '+']).map(str::parse::<u32>);
@@ -33,8 +39,8 @@ impl Store {
     pub(super) async fn purge_objects(&self, subject: &str) -> Result<(), String> {
         let stream = format!("OBJ_{}", self.names.bucket());
         if !counts_purges(&self.client.server_info().version) {
-            // What it leaves is purged all the same.
-            let _ = self.delete_each(&stream, subject).await;
+            // What it leaves is purged all the same. It gets no answer about messages that somebody else deletes at the same time.
+            let _ = tokio::time::timeout(LISTING, self.delete_each(&stream, subject)).await;
         }
         let purge = async {
             let stream = self.context.get_stream_no_info(&stream).await.map_err(text)?;
@@ -67,7 +73,8 @@ impl Store {
         let mut left = consumer.cached_info().num_pending;
         while left > 0 {
             let together = left.min(TOGETHER);
-            let messages = consumer.fetch().max_messages(together as usize).messages().await.map_err(text)?;
+            let asked = consumer.fetch().max_messages(together as usize).expires(ANSWER);
+            let messages = asked.messages().await.map_err(text)?;
             let messages: Vec<_> = messages.collect().await;
             if messages.is_empty() {
                 break;

@@ -16,6 +16,7 @@ mod job;
 mod losses;
 mod messages;
 mod order;
+mod stale;
 mod strangers;
 #[path = "../support/mod.rs"]
 mod support;
@@ -59,7 +60,7 @@ const LENGTH: TaskFn<PerWorker<Vec<u8>>, usize> =
     TaskFn::new("length", |ctx, table| Ok(ctx.local(&table)?.len()));
 
 fn known() -> Tasks {
-    tasks![ADD, LOG, GATE, STUCK, REVERSE, BYTES, TABLE, LENGTH, EXIT, order::FAIL]
+    tasks![ADD, LOG, GATE, STUCK, REVERSE, BYTES, TABLE, LENGTH, EXIT, order::FAIL, stale::HOARD]
 }
 
 /// What the workers run that the coordinator starts: this program, with this test alone.

@@ -4,7 +4,7 @@ use super::*;
 
 impl Field {
     /// A ready worker of so many slots. Workers of one `process` are one that joins again.
-    fn wide(&mut self, process: u64, slots: u32) -> u64 {
+    pub(super) fn wide(&mut self, process: u64, slots: u32) -> u64 {
         let name = format!("wide {process}");
         self.beats += 1;
         let hello = Hello { slots, process, nonce: self.beats, launch: Some(process), ..hello(&name) };
@@ -15,7 +15,7 @@ impl Field {
     }
 
     /// The process of a worker dies, and that is seen.
-    fn die(&mut self, process: u64) {
+    pub(super) fn die(&mut self, process: u64) {
         self.ledger.died(process, self.now);
         self.take();
     }
