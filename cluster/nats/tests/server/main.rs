@@ -20,6 +20,7 @@ mod stale;
 mod strangers;
 #[path = "../support/mod.rs"]
 mod support;
+mod upgrade;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{
-    ClusterCoordinator, ClusterCoordinatorBuilder, PerWorker, ResourceFn, TaskFn, Tasks, tasks,
+    ClusterCoordinator, ClusterCoordinatorBuilder, PerWorker, Registered, ResourceFn, TaskFn, Tasks, tasks,
 };
 use forebear_cluster_nats::Nats;
 use forebear_cluster_nats::worker;
@@ -60,7 +61,12 @@ const LENGTH: TaskFn<PerWorker<Vec<u8>>, usize> =
     TaskFn::new("length", |ctx, table| Ok(ctx.local(&table)?.len()));
 
 fn known() -> Tasks {
-    tasks![ADD, LOG, GATE, STUCK, REVERSE, BYTES, TABLE, LENGTH, EXIT, order::FAIL, stale::HOARD]
+    known_with(upgrade::BUILD)
+}
+
+/// With that form of the task of this name.
+fn known_with(build: impl Registered) -> Tasks {
+    tasks![ADD, LOG, GATE, STUCK, REVERSE, BYTES, TABLE, LENGTH, EXIT, order::FAIL, stale::HOARD].with(build)
 }
 
 /// What the workers run that the coordinator starts: this program, with this test alone.
@@ -72,8 +78,13 @@ fn worker_process() {
 /// A worker from elsewhere.
 #[test]
 fn lone_worker() {
-    let strange = std::env::var_os("FOREBEAR_TEST_STRANGE").is_some();
-    support::process::lone_worker(if strange { tasks![ADD] } else { known() });
+    let is = |name: &str| std::env::var_os(format!("FOREBEAR_TEST_{name}")).is_some();
+    support::process::lone_worker(match () {
+        () if is("STRANGE") => tasks![ADD],
+        () if is("CHANGED") => known_with(upgrade::CHANGED),
+        () if is("NEWER") => known_with(upgrade::BUILD).with(upgrade::NEWEST),
+        () => known(),
+    });
 }
 
 /// A coordinator that is killed.

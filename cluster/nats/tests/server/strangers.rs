@@ -105,7 +105,7 @@ fn a_worker_with_other_tasks_is_refused_and_says_which() {
     ];
     let _worker = Process::start("lone_worker", &settings);
     until(|| {
-        fs::read_to_string(&error).is_ok_and(|text| text.contains("does not know the coordinator's `exit`"))
+        fs::read_to_string(&error).is_ok_and(|text| text.contains("does not know the coordinator's `build`"))
     });
 }
 
