@@ -63,6 +63,8 @@ pub use forebear_context::lineage::Priority;
 /// The words and queues as models see them.
 #[cfg(any(loom, shuttle))]
 pub mod model {
+    #[cfg(shuttle)]
+    pub use crate::foreign::thread_exits;
     pub use crate::state::{
         alarms, ancestor_walk, asymmetric, attention, biased, due, end_calls, inquiry, jobs, listener, open,
         owner_mailbox, raid, raises, set, shared_queue, slot, stack_registry, trim_watch, visits, word,

@@ -10,6 +10,7 @@ mod admission;
 mod callbacks;
 mod cancelling;
 mod cycles;
+mod exits;
 mod groups;
 mod holds;
 mod locks;

@@ -62,6 +62,13 @@ unsafe extern "C" fn exits(_: *mut c_void) {
     });
 }
 
+/// In a model no C library calls [`exits`]: a thread that exits does, as the last of what it does.
+#[cfg(shuttle)]
+pub fn thread_exits() {
+    // SAFETY: as for `exits`.
+    unsafe { exits(ptr::null_mut()) }
+}
+
 impl Foreign {
     /// Lets what has begun on the thread's seats end, while all thread-locals are there that its frames may use. Not if the exit comes from a frame that
     /// never continues: of a request, of a wait, or of the driver.

@@ -9,6 +9,8 @@ mod exit;
 pub(crate) mod fiber_table;
 mod scope_wait;
 
+#[cfg(shuttle)]
+pub use self::exit::thread_exits;
 pub(crate) use self::exit::watch;
 
 use std::cell::Cell;

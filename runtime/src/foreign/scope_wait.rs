@@ -11,7 +11,7 @@ use crate::shared::late_end::first_word;
 
 /// When a wait that has begun is first checked: in a second, if it is one for a scope.
 pub(super) fn first_look(context: &Context) -> Option<Instant> {
-    if cfg!(shuttle) || context.waits_for().0 != Reason::Scope { None } else { first_word() }
+    if context.waits_for().0 != Reason::Scope { None } else { first_word() }
 }
 
 /// Checks the wait. Returns when to check it next, if it is to be checked again. Called on the thread's own stack, inside the wait.

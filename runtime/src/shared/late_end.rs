@@ -37,7 +37,10 @@ pub(crate) enum LateStep {
     OneMore,
 }
 
-/// When who drives towards the end of a runtime without workers says for whom.
+/// When who drives towards the end of a runtime without workers says for whom. Never in a model: there a wait that nothing ends is a fault.
 pub(crate) fn first_word() -> Option<Instant> {
+    if cfg!(shuttle) {
+        return None;
+    }
     Instant::now().checked_add(QUIET)
 }

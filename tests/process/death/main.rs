@@ -12,6 +12,7 @@ mod assertions;
 mod child;
 mod faults;
 mod fork;
+mod forked;
 mod overflow;
 mod panics;
 mod unwinding;

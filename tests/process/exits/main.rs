@@ -8,6 +8,8 @@ mod child;
 
 mod borrowers;
 mod endings;
+#[path = "../death/forked.rs"]
+mod forked;
 mod locals;
 mod sandbox;
 mod threads;

@@ -11,9 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 use forebear::sync::{Event, Mutex, RwLock};
-use forebear::{CancelReason, Priority, Request, Runtime, State, WaitError, block_on, spawn, try_scope};
+use forebear::{
+    CancelReason, Priority, Request, Runtime, State, WaitError, block_on, shield, spawn, try_scope,
+};
 
 use crate::child;
+use crate::forked::{ended_well, fork};
 
 fn synchronous() -> Runtime {
     crate::warned(Runtime::builder().workers(0)).build().unwrap()
@@ -212,6 +215,81 @@ fn a_thread_that_exits_waits_for_a_request_that_no_cancel_ends_and_says_so() {
         assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
     });
     end.assert_survived();
+}
+
+/// The exit of the only thread of a forked process is that of the process, as the main thread's is.
+#[test]
+fn the_main_thread_waits_a_second_for_what_no_cancel_ends_and_no_longer() {
+    let end = child::run("", &[], |_| {
+        ended_well(fork(|| {
+            struct Says;
+            impl Drop for Says {
+                fn drop(&mut self) {
+                    eprintln!("a frame continued");
+                }
+            }
+            let runtime = synchronous();
+            let request = Request::builder().name("stays").on(&runtime).spawn(|| {
+                let _says = Says;
+                _ = shield(|| Event::new().wait());
+            });
+            assert_eq!(request.state(), State::Suspended);
+            eprintln!("the process ends");
+            std::process::exit(0);
+        }));
+    });
+    end.assert_survived();
+    let (_, at_exit) = end.stderr.split_once("the process ends").unwrap();
+    assert!(at_exit.contains("leaves 1 suspended stacks behind") && at_exit.contains("'stays'"), "{end:#?}");
+    assert!(!at_exit.contains("a frame continued"), "{end:#?}");
+}
+
+/// What has begun submits one root itself, and another thread submits one meanwhile.
+#[test]
+fn roots_that_come_while_a_thread_exits_are_run_by_the_next_that_drives() {
+    for kind in ["synchronous", "seeded"] {
+        let end = child::run(kind, &[], |kind| {
+            let runtime = match kind {
+                "seeded" => crate::warned(Runtime::builder().seeded(3)).build().unwrap(),
+                _ => synchronous(),
+            };
+            let (begun, go) = (Arc::new(Event::new()), Arc::new(Event::new()));
+            let (leave, leaves) = mpsc::channel::<()>();
+            let (tell, exits) = mpsc::channel();
+            // Many: in the seeded mode the driver draws what runs.
+            let roots = |runtime: &Runtime| {
+                let root = || Request::new(|| thread::current().id());
+                runtime.enter(|| (0..20).map(|_| root()).collect::<Vec<_>>())
+            };
+            let thread = {
+                let (runtime, begun, go) = (runtime.clone(), begun.clone(), go.clone());
+                thread::spawn(move || {
+                    let (began, submits) = (begun.clone(), roots(&runtime));
+                    drop(runtime.spawn(move || {
+                        began.set();
+                        _ = Event::new().wait();
+                        submits.iter().for_each(|root| _ = root.submit());
+                        tell.send(submits).unwrap();
+                        _ = shield(|| go.wait());
+                    }));
+                    runtime.enter(|| begun.wait().unwrap());
+                    leaves.recv().unwrap();
+                })
+            };
+            begun.wait().unwrap();
+            leave.send(()).unwrap();
+            let mut submitted = exits.recv().unwrap();
+            let root = || runtime.spawn(|| thread::current().id());
+            submitted.extend(forebear::no_suspend("queues", || (0..20).map(|_| root()).collect::<Vec<_>>()));
+            go.set();
+            thread.join().unwrap();
+            for root in submitted {
+                assert_eq!(root.state(), State::Queued);
+                assert_eq!(root.wait().copied().unwrap(), thread::current().id());
+            }
+        });
+        end.assert_survived();
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::ptr::{self, NonNull};
 use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::mutant;
 
 mod abandon;
 mod leave;
@@ -248,7 +249,7 @@ impl Worker {
             return Some(late);
         }
         let next = match &self.driver().chance {
-            _ if self.driver().leaving.get() => self.pick_begun(),
+            _ if self.driver().leaving.get() => mutant!("exit_begins_roots", self.pick(), self.pick_begun()),
             Some(chance) => self.draw(chance),
             None => self.pick(),
         };

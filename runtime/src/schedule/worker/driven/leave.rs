@@ -18,7 +18,7 @@
 use std::ptr::NonNull;
 
 use forebear_context::error::CancelReason;
-use forebear_context::shim::time;
+use forebear_context::shim::{mutant, time};
 
 use crate::cancel;
 use crate::record::fiber::Fiber;
@@ -49,7 +49,11 @@ impl Seat {
                 break;
             }
             // What has begun since.
-            seats.iter().for_each(|seat| seat.worker().abort_begun());
+            mutant!(
+                "begun_since_is_not_marked",
+                (),
+                seats.iter().for_each(|seat| seat.worker().abort_begun())
+            );
             // A wait that nothing can end may lead from one runtime to another.
             let stirred = seats.iter().any(|seat| seat.worker().is_stirred() || seat.stirs(fiber));
             if stirred || settle_stuck(&seats, fiber) {
