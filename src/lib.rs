@@ -168,9 +168,9 @@ pub mod sync {
 pub use forebear_sync::channel;
 // The macro; the module of that name is below.
 pub use forebear_sync::block_on;
-#[cfg(feature = "blocking")]
-pub use forebear_sync::blocking;
 pub use forebear_sync::select;
+#[cfg(feature = "blocking")]
+pub use forebear_sync::{BlockingError, blocking};
 
 #[cfg(feature = "tokio")]
 pub mod tokio;

@@ -216,7 +216,7 @@ impl Checkpoints {
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`]: `Io`, `State`, `Busy`, `Cancelled`. Existing files are unchanged.
+    /// [`CheckpointError`]: `Io`, `State`, `Busy`, `NoThread`, `Cancelled`. Existing files are unchanged.
     pub fn save<S: State + ?Sized>(&self, step: u64, state: &Arc<S>) -> Result<Checkpoint, CheckpointError> {
         let (shared, state) = (self.0.clone(), state.clone());
         blocking(move || shared.save(step, &*state))?

@@ -1,7 +1,6 @@
 //! [`blocking()`]: a call that blocks its thread, made on a thread that may be blocked.
 //!
-//! The threads are those of the crate `blocking`. It starts one when a call waits and none is idle, up to a bound. An idle thread stays. The
-//! caller waits in the list of the call's own signal.
+//! The threads have one queue for the process (`threads.rs`). The caller waits in the list of the call's own signal.
 //!
 //! # Which side drops the value
 //!
@@ -9,11 +8,15 @@
 //! caller drops its reference. If `f` still runs, the thread of the call later drops the slot with the result. If `f` has returned, the
 //! caller drops both.
 
+mod error;
+mod threads;
+
+pub use self::error::BlockingError;
+
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, PoisonError}; // not modelled: what races is the signal
 
 use forebear_context::context::{Reason, for_another, give_back_foreign};
-use forebear_context::error::Cancelled;
 use forebear_context::error::internal::drop_contained;
 use forebear_context::shim::Mutex;
 
@@ -40,8 +43,8 @@ struct Call<R> {
 /// Work that computes needs no wrapping, nor does a short write to a log. A call that is not wrapped gives the same result, but its worker
 /// does nothing else meanwhile. With all workers in such calls no request makes progress.
 ///
-/// The threads are those of the crate [`blocking`](https://docs.rs/blocking): started when they are needed, 500 at most
-/// (`BLOCKING_MAX_THREADS`), shared with all other users of that crate in the process. Their queue is first in, first out: urgency
+/// The threads are started when they are needed, 500 at most (`BLOCKING_MAX_THREADS` says otherwise), and stay. A call that finds all of them in calls, and may not
+/// start another, begins when one of these calls has ended. The queue is first in, first out: urgency
 /// and priority have no effect there. `f` runs outside of any request, on a thread's stack:
 /// [`Request::current`](https://docs.rs/forebear/latest/forebear/struct.Request.html) is `None` in it. A dump shows the caller as waiting for a
 /// blocking call. `f` may drop the last handle of a runtime, also of the caller's: as inside a request, another thread then waits for the
@@ -53,7 +56,7 @@ struct Call<R> {
 ///
 /// # Errors
 ///
-/// [`Cancelled`].
+/// [`BlockingError`]: `Cancelled`; `NoThread` if the system starts no thread and there is none yet.
 ///
 /// # Panics
 ///
@@ -74,13 +77,13 @@ struct Call<R> {
 #[doc(alias = "unblock")]
 #[doc(alias = "block_in_place")]
 #[track_caller]
-pub fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Result<R, Cancelled> {
+pub fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Result<R, BlockingError> {
     let caller = Location::caller();
     if with_context!(|context| {
         context.about_to_wait("a blocking call");
         context.is_cancelled()
     }) {
-        return Err(Cancelled::new());
+        return Err(BlockingError::Cancelled);
     }
     let call = Arc::new(Call { slot: Mutex::new(None), done: Signal::new() });
     let other = Arc::clone(&call);
@@ -94,11 +97,11 @@ pub fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Re
         // The thread stays, and may have nothing to do from now on.
         give_back_foreign();
     };
-    blocking::unblock(|| for_another(make)).detach();
+    threads::make(Box::new(|| for_another(make))).map_err(BlockingError::NoThread)?;
     if let Err(cancelled) = call.done.wait(Reason::Blocking, "a blocking call", caller) {
         // The call may be over by now, and this the last count.
         drop_contained(call);
-        return Err(cancelled);
+        return Err(cancelled.into());
     }
     let outcome = call.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
     match outcome {

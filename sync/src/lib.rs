@@ -37,7 +37,7 @@ mod wait_set;
 pub use self::barrier::{Barrier, BarrierWaitResult};
 pub use self::block_on::block_on;
 #[cfg(all(feature = "blocking", not(any(loom, shuttle))))]
-pub use self::blocking::blocking;
+pub use self::blocking::{BlockingError, blocking};
 pub use self::condvar::Condvar;
 pub use self::event::Event;
 pub use self::interval::{Interval, MissedTickBehavior, interval, interval_at};

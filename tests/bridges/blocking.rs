@@ -6,6 +6,9 @@ mod cancelling;
 #[allow(dead_code, reason = "another test program uses the rest")]
 #[path = "../process/death/child.rs"]
 mod child;
+#[cfg(target_os = "linux")]
+#[path = "../process/exits/filter.rs"]
+mod filter;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -14,7 +17,7 @@ use std::thread;
 
 use cancelling::{asleep, ends_cancelled};
 use forebear::sync::Event;
-use forebear::{CancelReason, Cancelled, Request, Runtime, WaitError, blocking, no_suspend, yield_now};
+use forebear::{BlockingError, CancelReason, Request, Runtime, WaitError, blocking, no_suspend, yield_now};
 use support::order::root;
 use support::{Count, Flag, fitting, hold_thread_until, in_both_worlds, on_each, on_each_of, until};
 
@@ -23,7 +26,7 @@ fn the_call_is_made_outside_of_any_request() {
     in_both_worlds(|| {
         let here = thread::current().id();
         let seen = blocking(move || (thread::current().id() == here, Request::current().is_none()));
-        assert_eq!(seen, Ok((false, true)));
+        assert_eq!(seen.unwrap(), (false, true));
     });
 }
 
@@ -36,7 +39,7 @@ fn the_worker_goes_on_meanwhile() {
         let text = runtime.dump().to_string();
         assert!(text.contains("reads") && text.contains("a blocking call"), "{text}");
         root(runtime).spawn(move || go.send(7).unwrap()).take().unwrap();
-        assert_eq!(request.take().unwrap(), Ok(7));
+        assert_eq!(request.take().unwrap().unwrap(), 7);
     });
 }
 
@@ -74,7 +77,7 @@ fn a_panic_of_the_call_is_the_callers() {
             let Err(WaitError::Failed(failure)) = request.take() else { panic!() };
             assert!(failure.is_panic() && format!("{failure:#}").contains("in the call"), "{failure:#}");
         }
-        assert_eq!(root(runtime).spawn(|| blocking(|| 1)).take().unwrap(), Ok(1));
+        assert_eq!(root(runtime).spawn(|| blocking(|| 1)).take().unwrap().unwrap(), 1);
     });
 }
 
@@ -89,7 +92,7 @@ fn a_cancelled_caller_goes_on_and_the_call_runs_on() {
                 gone.recv().unwrap();
                 probe
             });
-            assert_eq!(came.map(drop), Err(Cancelled::new()));
+            assert!(matches!(came, Err(BlockingError::Cancelled)));
         });
         asleep(&request);
         request.abort(CancelReason::Asked);
@@ -140,7 +143,7 @@ fn a_cancelled_caller_drops_the_value_of_a_call_that_is_over_and_its_panic_ends_
         go.send(()).unwrap();
         blocking(|| ()).unwrap();
         free.raise();
-        assert_eq!(told.recv().unwrap(), Err(Cancelled::new()));
+        assert!(matches!(told.recv().unwrap(), Err(BlockingError::Cancelled)));
         holder.wait().unwrap();
         ends_cancelled(&caller);
     });
@@ -176,7 +179,7 @@ fn the_value_of_a_call_that_is_dropped_may_own_the_last_handle_of_a_runtime() {
         drop((runtime, caller));
         go.send(()).unwrap();
         event.set();
-        assert_eq!(other.take().unwrap(), Ok(7));
+        assert_eq!(other.take().unwrap().unwrap(), 7);
     });
     end.assert_survived();
 }
@@ -203,7 +206,7 @@ fn a_call_that_panics_for_nobody_harms_nobody() {
             go.send(()).unwrap();
             done.wait();
         }
-        assert_eq!(root(runtime).spawn(|| blocking(|| 1)).take().unwrap(), Ok(1));
+        assert_eq!(root(runtime).spawn(|| blocking(|| 1)).take().unwrap().unwrap(), 1);
     });
 }
 
@@ -264,7 +267,7 @@ fn a_call_may_drop_the_last_handle_of_the_callers_runtime() {
         });
         drop(runtime);
         go.send(()).unwrap();
-        assert_eq!(request.take().unwrap(), Ok(7));
+        assert_eq!(request.take().unwrap().unwrap(), 7);
     }
 }
 
@@ -289,4 +292,46 @@ fn an_idle_blocking_thread_keeps_no_error_of_a_runtime_that_is_over() {
     assert_eq!(dropped.get(), 0, "the child has a parent, which failed with it");
     drop(child);
     dropped.wait_for(1);
+}
+
+/// There is none yet. A request and a plain thread are told, and may try again.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_call_for_which_no_thread_can_be_started_is_refused() {
+    let end = child::run("", &[], |_| {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        filter::refuse(&[libc::SYS_clone, libc::SYS_clone3]);
+        for _ in 0..2 {
+            let calls = Count::new();
+            let (here, there) = (calls.clone(), calls.clone());
+            let answers = [blocking(move || here.up()), runtime.run(move || blocking(move || there.up()))];
+            for answer in answers {
+                let refused = answer.unwrap_err();
+                let BlockingError::NoThread(error) = &refused else { panic!("{refused:?}") };
+                assert_eq!(error.raw_os_error(), Some(libc::EPERM));
+                let text = refused.to_string();
+                assert!(text.contains("no thread") && text.contains(&error.to_string()), "{text}");
+            }
+            assert_eq!(calls.get(), 0);
+        }
+    });
+    end.assert_survived();
+}
+
+/// The second call begins when the first has ended.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_call_for_which_no_thread_can_be_started_is_made_by_one_that_is_there() {
+    let end = child::run("", &[], |_| {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let (go, gone) = mpsc::channel::<u32>();
+        let first = root(&runtime).spawn(move || blocking(move || gone.recv().unwrap()).unwrap());
+        asleep(&first);
+        filter::refuse(&[libc::SYS_clone, libc::SYS_clone3]);
+        let second = root(&runtime).spawn(|| blocking(|| 8).unwrap());
+        asleep(&second);
+        go.send(7).unwrap();
+        assert_eq!((first.take().unwrap(), second.take().unwrap()), (7, 8));
+    });
+    end.assert_survived();
 }

@@ -157,7 +157,7 @@ const QUEUEING: &[(&str, fn() -> Result<(), Error>)] = &[
 
 /// A blocking call that never returns.
 #[cfg(feature = "blocking")]
-fn blocks() -> Result<(), forebear::Cancelled> {
+fn blocks() -> Result<(), forebear::BlockingError> {
     forebear::blocking(|| {
         loop {
             std::thread::park();

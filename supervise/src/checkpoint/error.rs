@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use forebear::Error;
+use forebear::{BlockingError, Error};
 
 /// Why a checkpoint could not be written or read.
 ///
@@ -75,6 +75,12 @@ pub enum CheckpointError {
         /// The directory.
         path: PathBuf,
     },
+    /// No thread could be started for the file: see [`BlockingError::NoThread`].
+    #[non_exhaustive]
+    NoThread {
+        /// The refusal.
+        source: BlockingError,
+    },
     /// The waiting request was cancelled. A save that had begun continues to its end; a restore may have happened.
     Cancelled,
 }
@@ -103,6 +109,7 @@ impl fmt::Display for CheckpointError {
             CheckpointError::Busy { path } => {
                 write!(f, "{}: another process is saving a checkpoint there", path.display())
             }
+            CheckpointError::NoThread { .. } => f.write_str("no thread reads or writes checkpoints"),
             CheckpointError::Cancelled => f.write_str("the wait for a checkpoint was cut short"),
         }
     }
@@ -113,8 +120,18 @@ impl StdError for CheckpointError {
         match self {
             CheckpointError::Io { source, .. } => Some(source),
             CheckpointError::State { source, .. } => Some(&**source),
+            CheckpointError::NoThread { source } => Some(source),
             CheckpointError::Cancelled => Some(&crate::CANCELLED),
             _ => None,
+        }
+    }
+}
+
+impl From<BlockingError> for CheckpointError {
+    fn from(error: BlockingError) -> Self {
+        match error {
+            BlockingError::Cancelled => CheckpointError::Cancelled,
+            source => CheckpointError::NoThread { source },
         }
     }
 }

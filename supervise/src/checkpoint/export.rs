@@ -81,7 +81,7 @@ impl Checkpoint {
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`]: `Io`, `Corrupt`, `Version`, `Busy`, `Cancelled`; `State`, with a [`SectionError`], if there is no such section, one is given twice, or its length is not that
+    /// [`CheckpointError`]: `Io`, `Corrupt`, `Version`, `Busy`, `NoThread`, `Cancelled`; `State`, with a [`SectionError`], if there is no such section, one is given twice, or its length is not that
     /// of the array. The file that was there is untouched.
     pub fn export_safetensors(
         &self,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebear::{Cancelled, Error, Failure};
+use forebear::{BlockingError, Cancelled, Error, Failure};
 
 use crate::{CheckpointError, EventError, JoinError, Straggler};
 
@@ -189,6 +189,12 @@ impl StdError for SuperviseError {
 impl From<Cancelled> for SuperviseError {
     fn from(_: Cancelled) -> Self {
         SuperviseError::Cancelled
+    }
+}
+
+impl From<BlockingError> for SuperviseError {
+    fn from(error: BlockingError) -> Self {
+        CheckpointError::from(error).into()
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebear::time::now;
-use forebear::{Cancelled, Error, TimeoutError, blocking};
+use forebear::{Error, TimeoutError, blocking};
 
 use super::builder::Check;
 use super::chief::{self, ChiefRecord, ChiefView, Phase, Place};
@@ -401,8 +401,7 @@ fn call<S>(tasks: &[Task<S>], state: &S) -> Result<(), SuperviseError> {
 
 fn take(dir: &Path) -> Result<Option<Place>, SuperviseError> {
     let dir = dir.to_owned();
-    let taken = blocking(move || chief::take(&dir)).map_err(|_: Cancelled| SuperviseError::Cancelled)?;
-    Ok(taken?)
+    Ok(blocking(move || chief::take(&dir))??)
 }
 
 fn found(watch: &Watch) -> Result<ChiefView, SuperviseError> {

@@ -8,6 +8,7 @@ mod child;
 
 mod borrowers;
 mod endings;
+mod filter;
 #[path = "../death/forked.rs"]
 mod forked;
 mod locals;
