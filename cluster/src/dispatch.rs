@@ -437,6 +437,7 @@ impl DispatchState {
             self.dropped += 1;
             return;
         }
+        #[cfg(not(mutant = "answer_keeps_its_lease"))]
         leased.remove();
         let state = worker.state;
         if state == WorkerState::Ready {

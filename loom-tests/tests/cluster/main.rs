@@ -290,6 +290,12 @@ impl System {
         }
     }
 
+    /// The first worker dies.
+    fn lose_the_first(&self) {
+        *self.links[0].dead.lock().unwrap() = true;
+        self.dispatcher().gone(&self.links[0].id, Going::Died);
+    }
+
     /// All is over, and was told in its order.
     fn check(&self, slots: &[&Arc<Slot>]) {
         let metrics = self.board.metrics();
@@ -420,24 +426,38 @@ fn a_task_fails_while_another_one_runs() {
 /// Does a task that its worker answers as it dies end once, by the answer or on another worker?
 #[test]
 fn a_worker_is_declared_gone_while_it_answers() {
-    explore(&["by the answer", "elsewhere"], |answers| {
+    exhaust(&["by the answer", "elsewhere"], |answers| {
         let (system, [slot]) = (System::ready(9, 2), slots());
         assert!(on(|| system.schedule(&slot)).is_ok());
         let dies = other(&system, |system| {
-            *system.links[0].dead.lock().unwrap() = true;
-            system.dispatcher().gone(&system.links[0].id, Going::Died);
-            system.work();
+            system.lose_the_first();
+            system.answer(&system.links[1], Answer::Done(Arc::from([])));
         });
         let (answer, ran) = (Answer::Done(Arc::from([])), Duration::ZERO);
         let report = Report::Answer { task: TaskId(0), attempt: 1, answer, ran };
-        on(|| {
-            system.dispatcher().report(&system.links[0].id, report);
-            system.work();
+        on(|| system.dispatcher().report(&system.links[0].id, report));
+        dies.join().unwrap();
+        on(|| system.work());
+        assert!(on(|| system.join()).is_ok());
+        let returned = system.told.lock().unwrap().iter().any(|(_, told)| *told == Told::Returned);
+        answers.note(if returned { "elsewhere" } else { "by the answer" });
+        system.check(&[&slot]);
+    });
+}
+
+/// Does a join miss the end of a task that goes to another worker?
+#[test]
+fn a_task_goes_to_another_worker_while_a_join_falls_asleep() {
+    exhaust(&[], |_| {
+        let (system, [slot]) = (System::ready(9, 2), slots());
+        assert!(on(|| system.schedule(&slot)).is_ok());
+        let dies = other(&system, |system| {
+            system.lose_the_first();
+            system.answer(&system.links[1], Answer::Done(Arc::from([])));
         });
         assert!(on(|| system.join()).is_ok());
         dies.join().unwrap();
-        let returned = system.told.lock().unwrap().iter().any(|(_, told)| *told == Told::Returned);
-        answers.note(if returned { "elsewhere" } else { "by the answer" });
+        assert!(system.told.lock().unwrap().iter().any(|(_, told)| *told == Told::Returned));
         system.check(&[&slot]);
     });
 }
