@@ -43,7 +43,8 @@ struct Call<R> {
 /// Work that computes needs no wrapping, nor does a short write to a log. A call that is not wrapped gives the same result, but its worker
 /// does nothing else meanwhile. With all workers in such calls no request makes progress.
 ///
-/// The threads are started when they are needed, 500 at most (`BLOCKING_MAX_THREADS` says otherwise), and stay. A call that finds all of them in calls, and may not
+/// The threads are started when they are needed, 500 at most (`BLOCKING_MAX_THREADS` says otherwise). One that has had no call for ten seconds leaves,
+/// but for the last. A call that finds all of them in calls, and may not
 /// start another, begins when one of these calls has ended. The queue is first in, first out: urgency
 /// and priority have no effect there. `f` runs outside of any request, on a thread's stack:
 /// [`Request::current`](https://docs.rs/forebear/latest/forebear/struct.Request.html) is `None` in it. A dump shows the caller as waiting for a

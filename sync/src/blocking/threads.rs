@@ -1,27 +1,34 @@
 //! The threads that make blocking calls.
 //!
 //! Calls stand in one queue, first in, first out. A thread is started when a call is queued and no thread is idle, up to the bound. Whoever takes a call out looks
-//! at the rest in the same way: so calls that end quickly need few threads, and calls that wait for each other have one each. A thread that has no call waits for
-//! the next one, for good.
+//! at the rest in the same way: so calls that end quickly need few threads, and calls that wait for each other have one each. A thread without a call waits for
+//! the next one for [`STAYS`], and then leaves. The last one stays.
 //!
 //! # When no thread can be started
 //!
 //! If other threads are there, the call stays in the queue. The first of them that has ended its call makes it, as when the bound is reached. If there is none, the
 //! call is taken out of the queue, and refused with the system's error.
 //!
+//! # In a forked child
+//!
+//! The threads stay in the parent. The first call in the child finds that out by the number of the process, and starts anew; what was queued is the parent's. Only
+//! if a thread of the parent has the lock at the moment of the fork, the child's calls wait for good.
+//!
 //! # Invariants
 //!
 //! * **BT1** All is decided under one lock, a start of a thread too. So while there is no thread, no call is queued but the one whose start is tried.
-//! * **BT2** A thread never leaves, so a call that was accepted is made when others have ended.
+//! * **BT2** A thread leaves only while no call is queued, and the last one never. So a call that was accepted is made when others have ended.
 //! * **BT3** `idle` counts the threads that come to the queue before they do anything else: those that wait, those that were notified, those that were started.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError}; // not modelled: one lock, under which all is decided
-use std::thread;
+use std::time::Duration;
+use std::{io, mem, process, thread};
 
 /// How many threads there are at most, unless the environment says otherwise.
 const MOST: usize = 500;
+/// So long a thread waits for a call before it leaves.
+const STAYS: Duration = Duration::from_secs(10);
 /// Says how many.
 const VARIABLE: &str = "BLOCKING_MAX_THREADS";
 
@@ -29,15 +36,13 @@ const VARIABLE: &str = "BLOCKING_MAX_THREADS";
 pub(super) type Call = Box<dyn FnOnce() + Send>;
 
 /// The threads of the process.
-static THREADS: Threads = Threads {
-    state: Mutex::new(State { calls: VecDeque::new(), idle: 0, all: 0, most: None }),
-    came: Condvar::new(),
-};
+static THREADS: Threads = Threads::new(STAYS);
 
 struct Threads {
     state: Mutex<State>,
     /// For idle threads: a call is queued.
     came: Condvar,
+    stays: Duration,
 }
 
 struct State {
@@ -46,6 +51,8 @@ struct State {
     all: usize,
     /// Read from the environment at the first call.
     most: Option<usize>,
+    /// Whose threads these are.
+    process: u32,
 }
 
 /// Has the call made by one of the threads.
@@ -58,12 +65,18 @@ pub(super) fn make(call: Call) -> io::Result<()> {
 }
 
 impl Threads {
+    const fn new(stays: Duration) -> Threads {
+        let state = State { calls: VecDeque::new(), idle: 0, all: 0, most: None, process: 0 };
+        Threads { state: Mutex::new(state), came: Condvar::new(), stays }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn make(&'static self, call: Call) -> io::Result<()> {
         let mut state = self.lock();
+        state.forget_the_parents();
         state.calls.push_back(call);
         match self.grow(&mut state) {
             Err(error) if state.all == 0 => {
@@ -107,8 +120,33 @@ impl Threads {
                 state = self.lock();
             }
             state.idle += 1;
-            state = self.came.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let waited = self.came.wait_timeout(state, self.stays);
+            let (locked, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = locked;
+            if waited.timed_out() && state.leave() {
+                return;
+            }
         }
+    }
+}
+
+impl State {
+    /// In a forked child: the threads and the queue are the parent's. Nothing of the queue is dropped here.
+    fn forget_the_parents(&mut self) {
+        if self.process != process::id() {
+            mem::forget(mem::take(&mut self.calls));
+            (self.idle, self.all, self.process) = (0, 0, process::id());
+        }
+    }
+
+    /// A thread has had no call for long enough: whether it may leave. A call may have come since. BT2.
+    fn leave(&mut self) -> bool {
+        let leaves = self.calls.is_empty() && self.all > 1;
+        if leaves {
+            self.all -= 1;
+            self.idle -= 1;
+        }
+        leaves
     }
 }
 
@@ -116,4 +154,73 @@ impl Threads {
 fn most() -> usize {
     let told = std::env::var(VARIABLE).ok().and_then(|told| told.parse().ok());
     told.map_or(MOST, |told: usize| told.max(1))
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::{Arc, Barrier, mpsc};
+    use std::time::Instant;
+
+    use super::*;
+
+    fn threads(stays: Duration) -> &'static Threads {
+        Box::leak(Box::new(Threads::new(stays)))
+    }
+
+    #[test]
+    fn threads_without_a_call_leave_but_the_last() {
+        let threads = threads(Duration::from_millis(1));
+        let (many, begun) = (8, Arc::new(Barrier::new(9)));
+        for _ in 0..many {
+            let begun = begun.clone();
+            threads.make(Box::new(move || _ = begun.wait())).unwrap();
+        }
+        begun.wait();
+        let limit = Instant::now() + Duration::from_secs(60);
+        while threads.lock().all > 1 {
+            assert!(Instant::now() < limit, "{} threads stay", threads.lock().all);
+            thread::yield_now();
+        }
+        let (send, made) = mpsc::channel();
+        threads.make(Box::new(move || send.send(()).unwrap())).unwrap();
+        made.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+
+    #[test]
+    fn a_thread_stays_for_a_call_that_is_queued_and_the_last_one_always() {
+        let mut state = State { calls: VecDeque::new(), idle: 2, all: 2, most: None, process: 0 };
+        state.calls.push_back(Box::new(|| ()));
+        assert!(!state.leave(), "no other thread may look at the queue");
+        state.calls.clear();
+        assert!(state.leave() && (state.idle, state.all) == (1, 1));
+        assert!(!state.leave(), "none could be started for the next call");
+    }
+
+    #[test]
+    fn a_call_in_a_forked_child_does_not_wait_for_the_parents_threads() {
+        let threads = threads(STAYS);
+        (threads.lock().idle, threads.lock().all) = (3, 3);
+        threads.lock().calls.push_back(Box::new(|| panic!("a call of the parent")));
+        let (send, made) = mpsc::channel();
+        threads.make(Box::new(move || send.send(thread::current().id()).unwrap())).unwrap();
+        made.recv_timeout(Duration::from_secs(60)).expect("nobody makes the call");
+        assert_eq!(threads.lock().all, 1);
+    }
+
+    #[test]
+    fn no_call_is_lost_while_threads_leave() {
+        // They leave as soon as they find nothing.
+        let threads = threads(Duration::ZERO);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let (send, made) = mpsc::channel();
+                        threads.make(Box::new(move || send.send(()).unwrap())).unwrap();
+                        made.recv_timeout(Duration::from_secs(60)).expect("the call is lost");
+                    }
+                });
+            }
+        });
+    }
 }
