@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebear::pool::WorkerState;
 use forebear::sync::Event;
 use forebear::time::sleep;
-use forebear::{BuildError, Request, RequestPool, Runtime, ShutdownError, WaitError, spawn};
+use forebear::{BuildError, CancelReason, Request, RequestPool, Runtime, ShutdownError, WaitError, spawn};
 
 use crate::child;
 use crate::filter::refuse;
@@ -214,5 +214,31 @@ fn a_filter_that_refuses_clone_lets_no_runtime_start_and_leaks_one_whose_last_ha
     });
     end.assert_survived();
     let named = "the last handle of runtime 'other' went inside a request, and no thread could be started";
+    assert!(end.stderr.contains(named), "{end:#?}");
+}
+
+/// What is there is used: stacks, and the memory of the C library. A new runtime gets neither. Without workers it is built, and cannot run what needs another stack
+/// than the caller's.
+#[test]
+fn a_filter_that_refuses_mmap_lets_what_is_there_go_on_and_ends_what_is_new() {
+    let end = child::run("", &[], |_| {
+        let runtime = Runtime::builder().workers(2).build().unwrap();
+        use_it(&runtime);
+        while runtime.states().contains(&WorkerState::Starting) || !(0..3).all(|_| all_others_sleep()) {
+            std::thread::yield_now();
+        }
+        refuse(&[libc::SYS_mmap]);
+        use_it(&runtime);
+        let refused = Runtime::builder().workers(1).build().err();
+        assert!(matches!(refused, Some(BuildError::Stack(_) | BuildError::Start(_))), "{refused:?}");
+        let synchronous = crate::warned(Runtime::builder().name("synchronous").workers(0)).build().unwrap();
+        let queued = synchronous.spawn(|| 7);
+        drop(synchronous);
+        assert!(matches!(queued.wait(), Err(WaitError::TargetCancelled(CancelReason::Shutdown))));
+        leave_a_laggard(&runtime);
+        drop(runtime);
+    });
+    end.assert_survived();
+    let named = "the last handle of runtime 'synchronous' was dropped, and no thread can run what is queued";
     assert!(end.stderr.contains(named), "{end:#?}");
 }

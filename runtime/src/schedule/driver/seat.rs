@@ -5,6 +5,7 @@
 //! When the last handle is dropped, the threads that may drive run the remaining work. The last seat that is given back after that takes the
 //! runtime down. Work that is put aside or pushed later is ended by the thread that does so.
 
+use std::fmt::Display;
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
@@ -148,11 +149,26 @@ pub(crate) fn handle_gone(shared: &Arc<Shared>) {
             seat.drain(fiber);
             foreign::forget_seat(&theirs);
             seat.give_back();
+        } else {
+            end_undriven(&theirs, &"no stack could be had");
         }
     });
     if let Err(error) = end.spawn(drive) {
-        report::die(&format_args!("the last handle went where nobody drives, and {error}"));
+        end_undriven(shared, &error);
     }
+}
+
+/// No thread has a seat, and none can be had. So nothing has begun, and what is queued ends as cancelled.
+#[cold]
+fn end_undriven(shared: &Arc<Shared>, why: &dyn Display) {
+    if shared.injector.key() != NO_KEY {
+        let what = format!(
+            "the last handle of runtime '{}' was dropped, and no thread can run what is queued, which is cancelled: {why}",
+            shared.name
+        );
+        report::warn(&shared.hooks, &what);
+    }
+    end_if_done(shared);
 }
 
 /// Takes the runtime down when its last handle was dropped, and no seat is taken.
