@@ -22,7 +22,8 @@ pub enum LateEnd {
     #[default]
     Wait,
     /// It [shuts the runtime down](crate::Runtime::shutdown), with a grace of another second. A request that has not ended by then is named, and stays with
-    /// its thread and its stack.
+    /// its thread and its stack. Not for a runtime without workers whose requests lend references to thread-locals to jobs or threads elsewhere: the thread lives on, and
+    /// when it exits such a reference dangles.
     ShutDown,
     /// It aborts the process.
     Abort,
