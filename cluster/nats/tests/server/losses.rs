@@ -273,29 +273,6 @@ fn a_task_whose_record_the_server_refuses_fails_with_the_servers_words() {
     fails(&cluster, value, "does not take the result");
 }
 
-/// Somebody deletes the stream of results, or a cluster of servers has no leader for it. The coordinator makes it again, and the worker waits for that: its task does not fail.
-#[test]
-#[ignore = "needs a server: ci/nats"]
-fn a_result_waits_for_a_stream_that_is_not_there() {
-    let (job, url) = (job(), shared_url());
-    let engine = engine(&url, &job, LONG).workers(1).unavailable_after(Duration::from_millis(1));
-    let cluster = start(engine).start().unwrap();
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    for _ in 0..3 {
-        let (_dir, begun, gate) = files();
-        let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
-        pid_in(&begun);
-        tokio.block_on(async {
-            let client = async_nats::ConnectOptions::with_token(token()).connect(&url).await.unwrap();
-            let context = async_nats::jetstream::new(client);
-            context.delete_stream(format!("FB_{job}_RESULTS")).await.unwrap();
-        });
-        fs::write(gate, "").unwrap();
-        assert_eq!(value.fetch().unwrap().1, 1);
-    }
-    cluster.join().unwrap();
-}
-
 /// What fills the store is refused with the server's words, and so are tasks for which there is no room.
 #[test]
 #[ignore = "needs a server: ci/nats"]
