@@ -45,8 +45,7 @@
 //! * *Then the lock is owed to it.* If it has not got the lock by then, the release that chooses it next hands the lock over (decision 0044). So the lock
 //!   stays with a waiter that does not run yet only after [`LOSSES`](waiting::LOSSES) losses, and once per wait.
 //! * *A polling stack gives way.* A stack may try a contended lock 64 times and wait for nothing else meanwhile. Then
-//!   it yields to other fibers of its worker and to an unstarted request (`Context::try_again`). The stack may be
-//!   polling for what one of them does.
+//!   it yields to other fibers of its worker and to an unstarted request (`Context::try_again`). The stack may be polling for what one of them does.
 //!
 //! While a waiter is on its way, the next releases wake no other. A second waiter would most likely find the lock taken, and each wake-up
 //! transfers several cache lines between cores. This holds for [`PASSES`] releases in a row, since the waiter on its way may be
@@ -95,6 +94,7 @@
 //! * **R4** A release sets `COMING` for a waiter that it has chosen and not woken yet. The waiter that arrives clears it, whether it gets the
 //!   lock or not. So while it is set, a chosen waiter has not arrived. It may be clear although a waiter is on its way.
 
+mod caller;
 mod turns;
 pub(crate) mod unknown;
 mod waiting;
@@ -105,11 +105,12 @@ use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
-use forebear_context::context::{Context, Label, Lock, Reason, ThreadNumber, current};
+use forebear_context::context::{Context, Label, Lock, Reason, ThreadNumber};
 use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use forebear_context::shim::mutant;
 
+pub(crate) use self::caller::{gave, gave_back, me, took};
 use self::turns::Turns;
 use self::unknown::{Note, Number};
 pub(crate) use self::word::change;
@@ -218,38 +219,6 @@ pub(crate) enum Refused {
     TimedOut,
     Cancelled,
     Circular(Cycle),
-}
-
-/// The calling context, if it has one, for the word.
-#[inline(always)]
-pub(crate) fn me() -> *mut Context {
-    current().map_or(ptr::null_mut(), NonNull::as_ptr)
-}
-
-/// Counts the locks of a context, so that it is known to be worth waiting for.
-#[inline(always)]
-pub(crate) fn took(context: *mut Context) {
-    // SAFETY: the calling context.
-    if let Some(context) = unsafe { context.as_ref() } {
-        context.locks().set(context.locks().get() + 1);
-    }
-}
-
-/// The same for a release. The count may be zero: the guard may have moved here from another stack.
-#[inline(always)]
-pub(crate) fn gave(context: *mut Context) {
-    // SAFETY: as above.
-    if let Some(context) = unsafe { context.as_ref() } {
-        context.locks().set(context.locks().get().saturating_sub(1));
-    }
-}
-
-/// The calling context has released what others wait for.
-pub(crate) fn gave_back(here: Option<&Context>) {
-    if let Some(here) = here {
-        // SAFETY: its own table, on its own stack.
-        unsafe { (here.table().gave_back)(here) };
-    }
 }
 
 impl RawLock {

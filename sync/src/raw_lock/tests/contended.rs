@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use forebear::{Runtime, yield_now};
+use forebear_context::context::current;
 
 use super::*;
 
