@@ -75,6 +75,9 @@ pub fn check_cancelled() -> Result<(), Cancelled> {
 ///
 /// Regions nest; the outermost counts. What is called inside as another request has its own say.
 ///
+/// In a closure of a [`join`](crate::join) the region shelters that closure. If the cancel comes while a region of the first closure is open, waits of the
+/// second one are refused only from the end of that region on. So do not wait for the second closure in it.
+///
 /// # Panics
 ///
 /// With the panic of `f`.
