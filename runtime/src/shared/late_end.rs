@@ -22,8 +22,8 @@ pub enum LateEnd {
     #[default]
     Wait,
     /// It [shuts the runtime down](crate::Runtime::shutdown), with a grace of another second. A request that has not ended by then is named, and stays with
-    /// its thread and its stack. Not for a runtime without workers whose requests lend references to thread-locals to jobs or threads elsewhere: the thread lives on, and
-    /// when it exits such a reference dangles.
+    /// its thread and its stack. A runtime without workers has no other thread than the one that drops the handle: there the drop waits for such a request, however
+    /// long that takes.
     ShutDown,
     /// It aborts the process.
     Abort,

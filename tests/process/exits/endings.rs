@@ -70,23 +70,54 @@ fn a_runtime_that_is_to_be_shut_down_when_its_end_is_late_is() {
     }
 }
 
-/// It waits below a shield, where no cancel comes.
+/// A request that waits below a shield, where no cancel comes.
+fn sheltered(runtime: &Runtime, until: Arc<Event>) -> Request<()> {
+    let request = Request::builder().name("endless").on(runtime);
+    let request = request.try_spawn(move || Ok(forebear::shield(|| until.wait())?));
+    while request.state() != forebear::State::Suspended {
+        std::thread::yield_now();
+    }
+    request
+}
+
 #[test]
 fn who_does_not_end_though_its_runtime_was_shut_down_late_is_named_again_and_left() {
-    for workers in ["0", "2"] {
-        let end = child::run(workers, &[], |workers| {
-            let runtime = built(workers, LateEnd::ShutDown);
-            let request = Request::builder().name("endless").on(&runtime);
-            let request = request.try_spawn(|| Ok(forebear::shield(|| Event::new().wait())?));
-            while request.state() != forebear::State::Suspended {
-                std::thread::yield_now();
-            }
+    let end = child::run("", &[], |_| {
+        let runtime = built("2", LateEnd::ShutDown);
+        let request = sheltered(&runtime, Arc::default());
+        drop(runtime);
+        assert!(request.wait().is_err());
+    });
+    end.assert_survived();
+    assert!(end.stderr.matches("'endless'").count() >= 2, "{end:#?}");
+}
+
+#[test]
+fn without_workers_who_does_not_end_though_its_runtime_was_shut_down_late_is_waited_for() {
+    let end = child::run("", &[], |_| {
+        let (tell, told) = mpsc::channel();
+        let hook = move |what: &str| _ = tell.send(what.to_owned());
+        let runtime = Runtime::builder().name("late").workers(0).late_end(LateEnd::ShutDown);
+        let runtime = runtime.on_warning(hook).build().unwrap();
+        let go = Arc::new(Event::new());
+        let request = sheltered(&runtime, go.clone());
+        let (left, returned) = mpsc::channel();
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                for _ in 0..2 {
+                    let told = told.recv().unwrap();
+                    assert!(NAMED.iter().all(|part| told.contains(part)), "{told}");
+                }
+                let returned = returned.recv_timeout(Duration::from_secs(1));
+                go.set();
+                assert!(returned.is_err(), "the frame was left on a thread that lives on");
+            });
             drop(runtime);
-            assert!(request.wait().is_err());
+            _ = left.send(());
         });
-        end.assert_survived();
-        assert!(end.stderr.matches("'endless'").count() >= 2, "{end:#?}");
-    }
+        assert!(request.is_done());
+    });
+    end.assert_survived();
 }
 
 #[test]

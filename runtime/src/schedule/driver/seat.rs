@@ -65,12 +65,11 @@ impl Seat {
             if late.0.is_none_or(|at| at > time::now()) {
                 continue;
             }
-            if late.1 == LateStep::OneMore {
-                // No thread may ever end the remaining waits.
-                return self.worker().abandon_seat();
-            }
+            // What no cancel has ended by the second time is named again and waited for, however long: a frame that was left here could have lent a
+            // reference to a thread-local on, and this thread lives on.
+            let again = late.1 == LateStep::OneMore;
             late = (None, (self.shared.calls.settle_late)(&self.shared));
-            if late.1 == LateStep::OneMore {
+            if late.1 == LateStep::OneMore && !again {
                 late.0 = first_word();
                 cancel::read_messages(fiber);
                 cancel::attend_messages(self.worker());
