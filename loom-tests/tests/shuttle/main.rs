@@ -14,7 +14,6 @@ mod exits;
 mod groups;
 mod holds;
 mod locks;
-mod shields;
 mod shutdown;
 mod support;
 mod waking;

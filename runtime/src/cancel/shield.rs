@@ -12,7 +12,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 
 use forebear_context::error::Cancelled;
-use forebear_context::shim::mutant;
 
 use crate::cancel;
 use crate::record::above::above;
@@ -100,7 +99,7 @@ pub fn shield<R>(f: impl FnOnce() -> R) -> R {
     }
     if !fiber.branches.is_empty() {
         // The other arms of joins that have begun, which the region does not shelter. They would be taken for arms that were made in it.
-        mutant!("region_leaves_arms_unpublished", (), (above().publish_arms)(fiber));
+        (above().publish_arms)(fiber);
     }
     // What runs is held by its runner, so it is there after `f`.
     top.word().shield();
