@@ -267,20 +267,22 @@ fn a_scope_may_be_cancelled_from_anywhere_and_returns_when_its_jobs_are_over() {
     });
 }
 
+/// A runtime, and how often its hook for unhandled failures was called.
+fn counts_unhandled(kind: &Kind) -> (Runtime, Count) {
+    let told = Count::new();
+    let hook = told.clone();
+    let builder = kind.builder().on_unhandled_failure(move |_| {
+        hook.up();
+    });
+    (builder.build().unwrap(), told)
+}
+
 /// The hook is for failures that nobody will ever be told of.
 #[test]
 fn a_jobs_failure_is_the_scopes_affair_and_not_the_hooks() {
     for kind in support::kinds() {
         let _dog = support::Watchdog::new(format_args!("{kind:?}"));
-        let told = Count::new();
-        let hook = told.clone();
-        let runtime = kind
-            .builder()
-            .on_unhandled_failure(move |_| {
-                hook.up();
-            })
-            .build()
-            .unwrap();
+        let (runtime, told) = counts_unhandled(&kind);
         let inside = || {
             let result = try_scope(|s| {
                 s.try_spawn(|| Err::<(), _>(Error::other("no")));

@@ -10,7 +10,7 @@ use forebear_sync::Event;
 use crate::support::{Count, LONG, Ledger, draw, pause, thread};
 
 /// A thread begins two requests and exits. One can be cancelled. The other one stands below a shield until a second thread lets it go, and then begins a child
-/// that nothing but the exit ends. Meanwhile others cancel the first, submit roots, and drive. What has begun ends at the exit, whoever is first, and roots go to
+/// that nothing but the exit ends. Meanwhile others cancel the first, submit roots, and drive. What has begun ends at the exit, in whatever order the threads act, and roots go to
 /// others.
 #[test]
 fn what_has_begun_ends_at_the_exit_of_its_thread_while_others_cancel_submit_and_drive() {

@@ -1,6 +1,6 @@
 //! The threads that make blocking calls.
 //!
-//! Calls stand in one queue, first in, first out. A thread is started when a call is queued and no thread is idle, up to the bound. Whoever takes a call out looks
+//! Calls stand in one queue, first in, first out. A thread is started when a call is queued and no thread is idle, up to the bound. A thread that takes a call out looks
 //! at the rest in the same way: so calls that end quickly need few threads, and calls that wait for each other have one each. A thread without a call waits for
 //! the next one for [`STAYS`], and then leaves. The last one stays.
 //!
@@ -27,10 +27,10 @@ use std::{io, mem, process, thread};
 
 /// How many threads there are at most, unless the environment says otherwise.
 const MOST: usize = 500;
-/// So long a thread waits for a call before it leaves.
-const STAYS: Duration = Duration::from_secs(10);
 /// Says how many.
 const VARIABLE: &str = "BLOCKING_MAX_THREADS";
+/// So long a thread waits for a call before it leaves.
+const STAYS: Duration = Duration::from_secs(10);
 
 /// A call, and what tells its caller. It does not panic.
 pub(super) type Call = Box<dyn FnOnce() + Send>;

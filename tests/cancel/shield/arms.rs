@@ -175,7 +175,7 @@ fn a_region_in_one_arm_does_not_un_cancel_the_other() {
         let request = root(runtime).spawn(move || {
             join(
                 || {
-                    // Each fork offers the other arm to who is hungry; this one keeps its thread.
+                    // Each fork offers the other arm to a hungry worker; this one keeps its thread.
                     while !begun.is_up() {
                         join(|| (), || ());
                     }

@@ -42,15 +42,7 @@ fn a_destructor_that_panics_does_not_keep_the_scope_from_ending() {
     }
     for kind in support::kinds() {
         let _dog = support::Watchdog::new(format_args!("{kind:?}"));
-        let told = Count::new();
-        let hook = told.clone();
-        let runtime = kind
-            .builder()
-            .on_unhandled_failure(move |_| {
-                hook.up();
-            })
-            .build()
-            .unwrap();
+        let (runtime, told) = counts_unhandled(&kind);
         let value = || scope(|s| drop(s.spawn(|| Bad)));
         runtime.run(value);
         runtime.enter(value);
