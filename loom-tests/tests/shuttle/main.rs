@@ -14,6 +14,7 @@ mod exits;
 mod groups;
 mod holds;
 mod locks;
+mod shields;
 mod shutdown;
 mod support;
 mod waking;

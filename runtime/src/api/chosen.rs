@@ -71,11 +71,10 @@ impl<H: Copy, A> RequestArm<H, A> {
 
     /// Keeps a fresh answer until all arms have left. True: it leaves something to do.
     fn owe(&mut self, answer: Cancel) -> bool {
-        let owes = matches!(answer, Cancel::Ended | Cancel::Marked);
-        if owes {
+        if answer.leaves_work() {
             self.owed = answer;
         }
-        owes
+        answer.leaves_work()
     }
 }
 

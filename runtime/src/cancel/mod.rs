@@ -5,7 +5,8 @@
 //! 1. *Mark.* [`cancel`], which honours demand, or [`abort`], which does not, sets a *mark* in the request's word. One exchange both marks and
 //!    claims: an unstarted request then belongs to the canceller, which *ends* it.
 //! 2. *Deliver.* If the request is running, its own thread *delivers* the mark. A pending wait returns `Cancelled` at once. The request that runs on
-//!    a lent stack is asked to cancel too. Children that are made from now on start out cancelled.
+//!    a lent stack is asked to cancel too. Children that are made from now on start out cancelled. If a shielded region holds the mark back, its end delivers it,
+//!    and only the arms of joins that the region does not shelter are told at once ([`shield`]).
 //! 3. *Spread.* That thread then asks the request's children, as `cancel` does, in a loop. It delivers the marks of those that started on the same
 //!    thread in the same loop. For the others it sends messages to their threads ([`crate::cancel::message`]).
 //! 4. *Leave.* A cancelled waiter, as it leaves its wait, asks its target to cancel ([`crate::schedule::wait`]). It also asks a request that it has
@@ -141,7 +142,7 @@ pub(crate) unsafe fn carry_out(header: NonNull<Header>, answer: Cancel) -> Cance
             }
             Cancellation::Marked
         }
-        Cancel::Marked => {
+        Cancel::Marked | Cancel::MarkedShielded => {
             // SAFETY: the caller has a count of the request, for both calls.
             unsafe {
                 deliver(header);
@@ -149,7 +150,7 @@ pub(crate) unsafe fn carry_out(header: NonNull<Header>, answer: Cancel) -> Cance
             }
             Cancellation::Marked
         }
-        Cancel::MarkedShielded | Cancel::AlreadyMarked => Cancellation::Marked,
+        Cancel::AlreadyMarked => Cancellation::Marked,
         Cancel::Vetoed => Cancellation::Vetoed,
         Cancel::TooLate | Cancel::Unasked => Cancellation::AlreadyDone,
     }
@@ -202,16 +203,12 @@ pub(crate) unsafe fn limit_comes(header: NonNull<Header>) {
             unsafe { leave_end(header) }
         }
         // SAFETY: by contract.
-        Cancel::Marked => unsafe { deliver(header) },
+        Cancel::Marked | Cancel::MarkedShielded => unsafe { deliver(header) },
         Cancel::TooLate if !h.ran_on.load(Ordering::Relaxed).is_null() => {
             // SAFETY: by contract.
             unsafe { deliver(header) }
         }
-        Cancel::TooLate
-        | Cancel::MarkedShielded
-        | Cancel::AlreadyMarked
-        | Cancel::Vetoed
-        | Cancel::Unasked => {}
+        Cancel::TooLate | Cancel::AlreadyMarked | Cancel::Vetoed | Cancel::Unasked => {}
     }
 }
 

@@ -4,6 +4,10 @@
 //! delivered until the region ends, and the region's end delivers it. Of nested regions the outermost of a request counts. A request that runs on its
 //! waiter's stack has its own word, and so has an arm that another thread runs.
 //!
+//! A first closure of a join runs as its maker, so its region is one of the maker's word. The second closure, an arm, is part of the cancelled request and must not wait
+//! for the region's end: the region may wait for what only the end of that arm brings. So the thread that finds the mark held back tells the arms that are
+//! not sheltered ([`crate::cancel::spread`]). The region's end tells them again, which does nothing to an arm that knows.
+//!
 //! An arm is *sheltered* if it was made in a region of its maker's, or of a sheltered maker. The region does not end before the join, so this holds for as long as the arm
 //! lives, and is written when the arm gets its node (`schedule/branches.rs`). A branch that is private when a region opens belongs to a join that began before. It gets its
 //! node then, so that it is not taken for one that was made in the region.
@@ -12,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 
 use forebear_context::error::Cancelled;
+use forebear_context::shim::mutant;
 
 use crate::cancel;
 use crate::record::above::above;
@@ -74,8 +79,8 @@ pub fn check_cancelled() -> Result<(), Cancelled> {
 ///
 /// Regions nest; the outermost counts. What is called inside as another request has its own say.
 ///
-/// In a closure of a [`join`](crate::join) the region shelters that closure. If the cancel comes while a region of the first closure is open, waits of the
-/// second one are refused only from the end of that region on. So do not wait for the second closure in it.
+/// In a closure of a [`join`](crate::join) the region shelters that closure alone, and the joins inside it. Waits of the other closure are refused as soon as
+/// the cancel comes.
 ///
 /// # Panics
 ///
@@ -99,7 +104,7 @@ pub fn shield<R>(f: impl FnOnce() -> R) -> R {
     }
     if !fiber.branches.is_empty() {
         // The other arms of joins that have begun, which the region does not shelter. They would be taken for arms that were made in it.
-        (above().publish_arms)(fiber);
+        mutant!("region_leaves_arms_unpublished", (), (above().publish_arms)(fiber));
     }
     // What runs is held by its runner, so it is there after `f`.
     top.word().shield();
@@ -108,7 +113,7 @@ pub fn shield<R>(f: impl FnOnce() -> R) -> R {
     // Marked within, or before and not delivered by then.
     if cancel::is_cancelled(top) && !top.has_state(DELIVERED) {
         // SAFETY: it runs here.
-        unsafe { cancel::deliver(NonNull::from(top)) };
+        mutant!("region_end_tells_nobody", (), unsafe { cancel::deliver(NonNull::from(top)) });
     }
     result.unwrap_or_else(|payload| resume_unwind(payload))
 }

@@ -10,7 +10,8 @@
 //!
 //! # Steps
 //!
-//! [`Spread::from`] takes one request that is cancelled, or is over and passes its parent's cancel on. It delivers the mark, then asks all children.
+//! [`Spread::from`] takes one request that is cancelled, or is over and passes its parent's cancel on. It delivers the mark, then asks all children. If a shielded region
+//! holds the mark back, it tells only the arms that the region does not shelter.
 //! Each child's answer decides what follows ([`Spread::follow`]):
 //!
 //! | the child | is put into | emptied by |
@@ -40,6 +41,7 @@ use std::ptr::{self, NonNull};
 
 use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::mutant;
 
 use super::{
     asks, demand, is_cancelled, is_orphaned_by_cancel, list_demand, reason_for_children, reason_of_ancestor,
@@ -56,7 +58,7 @@ use crate::shared::OfRuntime;
 use crate::shared::worker::WorkerRecord;
 use crate::stack::prefetch;
 use crate::state::ancestor_walk::Ancestry;
-use crate::state::word::{Cancel, Demand};
+use crate::state::word::{Cancel, Demand, MARKED};
 
 /// How many turns ahead a header is asked for, with what tells where its stack is.
 const HEADER_AHEAD: usize = 13;
@@ -168,6 +170,8 @@ impl<'a> Spread<'a> {
             let h = unsafe { header.as_ref() };
             if h.word().load().is_terminal() || h.came_late() || self.deliver(h) {
                 self.children_of((header, reason));
+            } else if h.identity().bare.load().has(MARKED) {
+                mutant!("region_holds_arms_back", (), self.bare_arms(h));
             }
             next = self.work.pop();
             self.look_ahead();
@@ -268,6 +272,25 @@ impl<'a> Spread<'a> {
         }
         // SAFETY: N1: this arena's owner.
         unsafe { children::each(parent, |child| self.visit(child)) };
+    }
+
+    /// Tells the arms of a request that runs here in a shielded region which holds its mark back: those of joins that began before the region. They are part of the
+    /// cancelled request, and the region does not shelter them.
+    #[cold]
+    fn bare_arms(&mut self, maker: &Header) {
+        // A foreign thread shows no arm to others.
+        if !maker.has_children() || self.arena.is_foreign() {
+            return;
+        }
+        self.look_below(maker, None);
+        // SAFETY: N1: this arena's owner.
+        unsafe {
+            children::each(maker, |child| {
+                if child.is(ARM) && !child.is_sheltered() {
+                    self.visit(child);
+                }
+            });
+        }
     }
 
     /// Aborts the jobs of the stopped scopes in a request that runs here.
@@ -424,14 +447,10 @@ impl<'a> Spread<'a> {
     pub(super) fn follow(&mut self, child: &Header, answer: Cancel) {
         match answer {
             Cancel::Ended => self.ended.push(NonNull::from(child)),
-            Cancel::Marked => self.go_on(child),
+            Cancel::Marked | Cancel::MarkedShielded => self.go_on(child),
             // The child is over, perhaps before its children are.
             Cancel::TooLate if child.word().load().is_terminal() => self.go_on(child),
-            Cancel::TooLate
-            | Cancel::MarkedShielded
-            | Cancel::AlreadyMarked
-            | Cancel::Vetoed
-            | Cancel::Unasked => {}
+            Cancel::TooLate | Cancel::AlreadyMarked | Cancel::Vetoed | Cancel::Unasked => {}
         }
     }
 

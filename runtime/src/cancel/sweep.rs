@@ -133,7 +133,7 @@ pub(crate) fn abort_unstarted(unstarted: Unstarted) {
         match mark(unsafe { header.as_ref() }) {
             Cancel::Ended => claimed.push(header),
             // It was claimed by a waiter, and its entry is stale.
-            Cancel::Marked => marked.push(header),
+            Cancel::Marked | Cancel::MarkedShielded => marked.push(header),
             _ => {}
         }
     }
@@ -334,7 +334,7 @@ pub(crate) unsafe fn cancel_spawned(
             }
             true
         }
-        Cancel::Marked => {
+        Cancel::Marked | Cancel::MarkedShielded => {
             // SAFETY: by contract.
             unsafe { deliver(header) };
             false

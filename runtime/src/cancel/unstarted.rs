@@ -118,7 +118,7 @@ impl Marked {
     ///
     /// The caller has a count of the request.
     pub(crate) unsafe fn add(&mut self, header: NonNull<Header>, answer: Cancel) {
-        if matches!(answer, Cancel::Ended | Cancel::Marked) {
+        if answer.leaves_work() {
             // SAFETY: by contract.
             self.0.push((unsafe { AnyRequest::linked(header) }, answer));
         }
@@ -131,7 +131,7 @@ impl Marked {
             carry_out(request.raw(), answer);
             Cancel::Unasked
         };
-        if matches!(answer, Cancel::Ended | Cancel::Marked) {
+        if answer.leaves_work() {
             self.0.push((request, answer));
         }
     }

@@ -5,6 +5,7 @@ use std::ptr::{self, NonNull};
 
 use forebear_context::error::Error;
 use forebear_context::lineage::{Lineage, next_root};
+use forebear_context::shim::mutant;
 
 use crate::cancel;
 use crate::record::arena::Arena;
@@ -59,7 +60,9 @@ pub(crate) unsafe fn make_node(
     // SAFETY: just made.
     let h = unsafe { node.as_ref() };
     // A region that is open now was opened before the join: one that opens later publishes what is private first (`cancel/shield.rs`).
-    let sheltered = h.parent().is_some_and(|maker| maker.is_sheltered() || maker.bare.load().has(SHIELDED));
+    let in_region =
+        |maker: &Header| mutant!("arm_of_a_region_is_not_sheltered", false, maker.bare.load().has(SHIELDED));
+    let sheltered = h.parent().is_some_and(|maker| maker.is_sheltered() || in_region(maker));
     h.set_flags(if sheltered { ARM | SHELTERED } else { ARM });
     children::link(h);
     branch.node.set(node.as_ptr());

@@ -106,6 +106,110 @@ fn a_region_in_an_arm_does_not_shelter_an_arm_that_begins_meanwhile() {
     assert!(matches!(ended, Err(WaitError::TargetCancelled(CancelReason::Asked))), "{ended:?}");
 }
 
+/// A join whose first closure waits in a region for what the second one does once its own wait is refused. `begun` counts the closures that are about to wait.
+fn region_waits_for_the_other_arm(begun: &Count) {
+    let (refused, never) = (Event::new(), Event::new());
+    let (first, second) = join(
+        || {
+            shield(|| {
+                begun.up();
+                refused.wait_timeout(LONG)
+            })
+        },
+        || {
+            begun.up();
+            let wait = never.wait_timeout(LONG);
+            assert!(is_cancelled());
+            assert!(matches!(spawn(|| 7).take(), Err(WaitError::Cancelled)), "made by what is cancelled");
+            refused.set();
+            wait
+        },
+    );
+    assert!(first.is_ok(), "{first:?}");
+    assert!(matches!(second, Err(TimeoutError::Cancelled)), "{second:?}");
+}
+
+#[test]
+fn the_other_arm_hears_of_a_cancel_that_comes_in_the_region() {
+    on_each_of(&[1, 2, 4], |runtime| {
+        let begun = Count::new();
+        let both = begun.clone();
+        let request = root(runtime).spawn(move || region_waits_for_the_other_arm(&both));
+        until(|| begun.get() == 2);
+        assert_eq!(request.cancel(), Cancellation::Marked);
+        ends_cancelled(&request);
+    });
+}
+
+/// The same where the cancel comes from the request's own deadline, and where it spreads from the parent.
+#[test]
+fn the_other_arm_hears_of_a_deadline_and_of_an_ancestors_cancel_in_the_region() {
+    on_each_of(&[1, 2], |runtime| {
+        let timed = root(runtime).timeout(Duration::from_millis(20));
+        let timed = timed.spawn(|| region_waits_for_the_other_arm(&Count::new()));
+        assert_eq!(ends_cancelled(&timed), CancelReason::Deadline);
+
+        let begun = Count::new();
+        let both = begun.clone();
+        let (tell, told) = mpsc::channel();
+        let parent = root(runtime).spawn(move || {
+            let child = Request::builder().own_stack().spawn(move || region_waits_for_the_other_arm(&both));
+            tell.send(child.clone()).unwrap();
+            child.wait().copied()
+        });
+        let child = told.come().unwrap();
+        until(|| begun.get() == 2);
+        assert_eq!(parent.cancel(), Cancellation::Marked);
+        ends_cancelled(&parent);
+        assert_eq!(ends_cancelled(&child), CancelReason::Parent);
+    });
+}
+
+/// The maker of the region's other arm is an arm itself.
+#[test]
+fn the_other_arm_of_a_region_inside_an_arm_hears_of_the_cancel() {
+    on_each_of(&[1, 2], |runtime| {
+        let begun = Count::new();
+        let inner = begun.clone();
+        let request = root(runtime).spawn(move || {
+            let never = Event::new();
+            let (first, ()) = join(|| never.wait_timeout(LONG), || region_waits_for_the_other_arm(&inner));
+            assert!(matches!(first, Err(TimeoutError::Cancelled)), "{first:?}");
+        });
+        until(|| begun.get() == 2);
+        assert_eq!(request.cancel(), Cancellation::Marked);
+        ends_cancelled(&request);
+    });
+}
+
+/// An arm cancels its own request while the other one is in a region.
+#[test]
+fn an_arm_that_cancels_its_request_beside_a_region_is_refused_at_once() {
+    on_each_of(&[1, 2], |runtime| {
+        let request = root(runtime).spawn(|| {
+            let (refused, begun, never) = (Event::new(), Event::new(), Event::new());
+            let (first, second) = join(
+                || {
+                    shield(|| {
+                        begun.set();
+                        refused.wait_timeout(LONG)
+                    })
+                },
+                || {
+                    begun.wait().unwrap();
+                    cancel_me();
+                    let wait = never.wait_timeout(LONG);
+                    refused.set();
+                    wait
+                },
+            );
+            assert!(first.is_ok(), "{first:?}");
+            assert!(matches!(second, Err(TimeoutError::Cancelled)), "{second:?}");
+        });
+        ends_cancelled(&request);
+    });
+}
+
 /// The maker of the inner arms is an arm, and not the request.
 #[test]
 fn a_region_in_an_arm_shelters_the_arms_of_a_join_inside() {

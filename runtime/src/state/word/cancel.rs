@@ -71,7 +71,7 @@ pub enum Cancel {
     Ended,
     /// The request runs, and is marked now. The caller delivers the mark.
     Marked,
-    /// The request is marked within a shielded region, whose end delivers. Nothing is left to do.
+    /// The request is marked within a shielded region, whose end delivers the mark. The caller tells the arms of joins that the region does not shelter.
     MarkedShielded,
     /// There is demand, and the word remembers the veto. Nothing is left to do.
     Vetoed,
@@ -84,6 +84,11 @@ pub enum Cancel {
 }
 
 impl Cancel {
+    /// Whether the answer leaves something to do.
+    pub fn leaves_work(self) -> bool {
+        matches!(self, Cancel::Ended | Cancel::Marked | Cancel::MarkedShielded)
+    }
+
     /// The answer if bits like these cannot be marked.
     pub(super) fn refusal(bits: Bits) -> Option<Cancel> {
         let late = mutant!("marked_while_completing", FINISHED, COMPLETING);
