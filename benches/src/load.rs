@@ -117,6 +117,10 @@ pub enum With {
     Completion,
     /// A wait by its future, in `block_on`.
     Future,
+    /// A region in which a cancel is held back, around what the callable does.
+    Shield,
+    /// The same in the first arm of a join, whose second arm does nothing.
+    ShieldInJoin,
 }
 
 /// How the edges of a [`Load::Graph`] are expressed. Rivals have one way.

@@ -177,6 +177,13 @@ const COUNTS: &[Count] = &[
         size: 5_000,
         runtimes: &["forebear"],
     },
+    Count { name: "shield", load: |n| features(n, With::Shield), size: 5_000, runtimes: &["forebear"] },
+    Count {
+        name: "shield-in-join",
+        load: |n| features(n, With::ShieldInJoin),
+        size: 5_000,
+        runtimes: &["forebear"],
+    },
     Count { name: "future", load: |n| features(n, With::Future), size: 5_000, runtimes: &["forebear"] },
     Count {
         name: "depth",

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::{Duration, Instant};
 
 use forebear::time::MonotonicClock;
-use forebear::{Request, RequestPool, Runtime, block_on, join, scope, spawn, yield_now};
+use forebear::{Request, RequestPool, Runtime, block_on, join, scope, shield, spawn, yield_now};
 
 use crate::load::{Across, How, Load, With};
 use crate::rival::{Job, Rival, Run, Spawn};
@@ -301,6 +301,10 @@ fn features(n: u64, with: With) -> Run {
             completer.complete(work::one(i)).expect("nobody cancels");
             waited(&answer)
         }),
+        With::Shield => each(n, |i| waited(&Request::new(move || shield(|| work::one(i))))),
+        With::ShieldInJoin => {
+            each(n, |i| waited(&Request::new(move || join(|| shield(|| work::one(i)), || ()).0)))
+        }
         With::Future => each(n, |i| {
             let request = Request::new(move || work::one(i));
             *block_on(&request).expect("nobody cancels").expect("nothing panics")
