@@ -4,7 +4,7 @@
 mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -392,6 +392,37 @@ fn more_threads_than_seats_take_turns() {
         support::join_all(all);
     });
     assert_eq!(done.get(), 80);
+}
+
+/// It has one in another runtime, so it drives there while it waits.
+#[test]
+fn a_thread_that_has_a_seat_elsewhere_takes_one_that_comes_free() {
+    let _dog = Watchdog::new("");
+    let (runtime, other) = (synchronous(), synchronous());
+    other.run(|| ());
+    // As many as there are seats.
+    let seated = &Barrier::new(33);
+    let ran = Flag::new();
+    thread::scope(|threads| {
+        for _ in 0..32 {
+            let (runtime, ran) = (&runtime, &ran);
+            threads.spawn(move || {
+                runtime.run(|| ());
+                seated.wait();
+                seated.wait();
+                // Until the other thread waits.
+                while runtime.dump().threads.is_empty() && !ran.is_up() {
+                    thread::yield_now();
+                }
+            });
+        }
+        seated.wait();
+        let runs = ran.clone();
+        let queued = runtime.spawn(move || runs.raise());
+        seated.wait();
+        // Not by `wait`, which would run it without a seat.
+        queued.wait_timeout(Duration::from_secs(50)).unwrap();
+    });
 }
 
 // What a thread leaves behind that exits: `tests/process/exits/threads.rs`.

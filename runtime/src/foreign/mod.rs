@@ -223,10 +223,9 @@ pub(crate) fn seat(shared: &Arc<Shared>) -> Option<usize> {
             let fiber = &unsafe { foreign.fiber.get().as_ref() }?.fiber;
             // SAFETY: D3: the seats are given back before the fiber goes.
             let index = unsafe { driven.take(NonNull::from(fiber.context())) }?;
-            if (shared.calls.sit_down)(shared.worker_records().at(index)).is_err() {
-                driven.give_back(index);
-                return None;
-            }
+            let answer = (shared.calls.sit_down)(shared.worker_records().at(index));
+            driven.sat_down(index, &answer);
+            answer.ok()?;
             foreign.seats.borrow_mut().push(Seat { shared: shared.clone(), index });
             Some(index)
         })
@@ -234,19 +233,15 @@ pub(crate) fn seat(shared: &Arc<Shared>) -> Option<usize> {
         .flatten()
 }
 
-/// This thread's seats, in all runtimes that have no threads and that it deals with; and one in which it has none.
-pub(crate) fn seats() -> (Vec<Seat>, Option<Arc<Shared>>) {
+/// This thread's seats, in all runtimes that have no threads and that it deals with; and those in which it has none.
+pub(crate) fn seats() -> (Vec<Seat>, Vec<Arc<Shared>>) {
     let driven = FOREIGN.try_with(|foreign| {
         let arenas = foreign.arenas.borrow();
         let driven = arenas.iter().filter(|(of, _)| of.driven.is_some() && !of.is_over());
         driven.map(|(of, _)| of.clone()).collect::<Vec<_>>()
     });
-    let mut lacking = None;
-    for shared in driven.unwrap_or_default() {
-        if seat(&shared).is_none() {
-            lacking = Some(shared);
-        }
-    }
+    let mut lacking = driven.unwrap_or_default();
+    lacking.retain(|shared| seat(shared).is_none());
     (FOREIGN.try_with(|foreign| foreign.seats.borrow().clone()).unwrap_or_default(), lacking)
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn message_of(payload: &(dyn Any + Send)) -> &str {
 }
 
 /// One line on standard error, if that can be written to.
-fn say(what: &dyn fmt::Display) {
+pub(crate) fn say(what: &dyn fmt::Display) {
     let _ = writeln!(io::stderr(), "forebear: {what}");
 }
 

@@ -45,6 +45,7 @@
 //! * **D4** While user code runs on the host the list of submitters is empty and no order is left.
 
 mod seat;
+mod unseated;
 
 pub(crate) use self::seat::{block_until_nudged, end_refused, handle_gone};
 
@@ -157,7 +158,7 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>, look: Option
             if over {
                 break;
             }
-            if lacking.is_none() && crate::schedule::worker::settle_stuck(&seats, fiber) {
+            if lacking.is_empty() && crate::schedule::worker::settle_stuck(&seats, fiber) {
                 continue;
             }
             if look.is_some_and(|at| at <= time::now()) {
@@ -166,14 +167,22 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>, look: Option
             let quiet = seats.iter().filter_map(|seat| seat.worker().trim_if_quiet()).min();
             let trims = quiet.and_then(|left| deadline_after(time::now(), left));
             let look = look.into_iter().chain(trims).min();
+            if lacking.is_empty() {
+                // SAFETY: by contract.
+                let _ = unsafe { ForeignContext::block_until_look(context, deadline, look) };
+                continue;
+            }
             // SAFETY: by contract.
-            let _ = unsafe { ForeignContext::block_until_look(context, deadline, look) };
+            if !unsafe { unseated::block(context, &lacking, deadline, look) } {
+                // The next call looks for a seat again.
+                return false;
+            }
         }
     } else {
         admission::unstick();
-        if let Some(driven) = lacking.as_ref().and_then(|shared| shared.driven.as_ref()) {
+        if !lacking.is_empty() {
             // SAFETY: by contract.
-            return unsafe { driven.block_for_seat(context, deadline, look) };
+            return unsafe { unseated::block(context, &lacking, deadline, look) };
         }
     }
     // Also if it is settled: its waker may still hold the lock (C1).

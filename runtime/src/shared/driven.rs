@@ -18,18 +18,23 @@
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::PoisonError;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use forebear_context::clock::{Clock, ManualClock};
+use forebear_context::clock::{Clock, ManualClock, deadline_after};
 use forebear_context::context::{Context, ForeignContext};
+use forebear_context::error::StackError;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
-use forebear_context::shim::{Arc, Mutex, MutexGuard};
+use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
 
 use crate::record::header::Header;
 use crate::shared::Shared;
+use crate::shared::late_end::QUIET;
 
 /// How many threads can use a synchronous runtime at a time; more wait for a seat.
 pub(crate) const SEATS: usize = 32;
+
+/// How long a thread sleeps that could have no stack for a seat. Nobody tells it that there is memory again, so it tries again then.
+const RETRY: Duration = Duration::from_millis(10);
 
 /// What a runtime without threads shares.
 pub(crate) struct Driven {
@@ -45,9 +50,17 @@ pub(crate) struct Driven {
 
 struct Seats {
     taken: Vec<Option<Host>>,
-    /// Threads that block because no seat is free.
+    /// Threads that block because they have no seat.
     waiting: Vec<Host>,
+    shortage: Option<Shortage>,
     ended: bool,
+}
+
+/// The last thread that took a seat could have no stack for it.
+struct Shortage {
+    since: Instant,
+    error: StackError,
+    is_told: bool,
 }
 
 /// The context of a driver's thread.
@@ -76,7 +89,12 @@ impl Driven {
         Driven {
             seed,
             clock,
-            seats: Mutex::new(Seats { taken: vec![None; seats], waiting: Vec::new(), ended: false }),
+            seats: Mutex::new(Seats {
+                taken: vec![None; seats],
+                waiting: Vec::new(),
+                shortage: None,
+                ended: false,
+            }),
             guests: AtomicUsize::new(0),
             aside: Mutex::default(),
         }
@@ -123,6 +141,33 @@ impl Driven {
         for host in seats.waiting.iter().chain(seats.taken.iter().flatten()) {
             host.nudge();
         }
+    }
+
+    /// The thread that has taken this seat has the stacks for it, or could have none and gives it back.
+    pub(crate) fn sat_down(&self, index: usize, answer: &Result<(), StackError>) {
+        let mut seats = self.lock();
+        let Err(error) = answer else {
+            seats.shortage = None;
+            return;
+        };
+        seats.taken[index] = None;
+        // It counted among those who may do something.
+        seats.taken.iter().flatten().for_each(Host::nudge);
+        if seats.shortage.is_none() {
+            // Who found all seats taken meanwhile did not learn of the shortage. Who has learnt of it is not nudged: two such threads would wake each
+            // other without end.
+            seats.waiting.iter().for_each(Host::nudge);
+            seats.shortage = Some(Shortage { since: time::now(), error: error.clone(), is_told: false });
+        }
+    }
+
+    /// Why no seat can be had, once in each shortage, when that has lasted.
+    pub(crate) fn lasting_shortage(&self) -> Option<StackError> {
+        let mut seats = self.lock();
+        let shortage = seats.shortage.as_mut()?;
+        let lasts = !shortage.is_told && time::now().saturating_duration_since(shortage.since) >= QUIET;
+        shortage.is_told |= lasts;
+        lasts.then(|| shortage.error.clone())
     }
 
     /// Whether a thread has the seat.
@@ -184,7 +229,7 @@ impl Driven {
         self.lock().ended
     }
 
-    /// Blocks until a seat may be free, the wait of `context` is over, or it is nudged otherwise. As for [`ForeignContext::block_until_look`],
+    /// Blocks until a seat may be had, the wait of `context` is over, or it is nudged otherwise. As for [`ForeignContext::block_until_look`],
     /// whether it is over.
     ///
     /// # Safety
@@ -198,17 +243,19 @@ impl Driven {
     ) -> bool {
         let host = Host(NonNull::from(context));
         let mut seats = self.lock();
-        if seats.taken.iter().all(Option::is_some) {
-            seats.waiting.push(host);
-            drop(seats);
-            // SAFETY: by contract.
-            let over = unsafe { ForeignContext::block_until_look(context, deadline, look) };
-            self.lock().waiting.retain(|waiting| *waiting != host);
-            return over;
-        }
+        let again = match seats.shortage {
+            Some(_) => deadline_after(time::now(), RETRY),
+            None if seats.taken.iter().all(Option::is_some) => None,
+            // One came free since. The wait may be over all the same, also by its deadline.
+            None => Some(time::now()),
+        };
+        seats.waiting.push(host);
         drop(seats);
-        // SAFETY: by contract. It does not block.
-        !context.is_waiting() && unsafe { ForeignContext::block(context, deadline) }
+        let look = look.into_iter().chain(again).min();
+        // SAFETY: by contract.
+        let over = unsafe { ForeignContext::block_until_look(context, deadline, look) };
+        self.lock().waiting.retain(|waiting| *waiting != host);
+        over
     }
 
     /// A deadline is there that was not before. A virtual clock is moved by the driver, which may be asleep.

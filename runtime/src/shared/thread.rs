@@ -12,6 +12,7 @@
 //! | `ForeignFiber::waits` | the thread itself |
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Context, ForeignContext, for_another};
@@ -161,6 +162,13 @@ fn end_elsewhere(end: ThreadBody) {
             "no thread could be started for a request that must end while its thread waits: {error}"
         ));
     }
+}
+
+/// Calls the hook for warnings on a thread that is started for it: the calling one is in the middle of a wait.
+pub(crate) fn warn_elsewhere(shared: Arc<Shared>, what: String) -> io::Result<()> {
+    let thread = std::thread::Builder::new().name("forebear warning".into()); // not modelled: it calls a hook
+    let warn: ThreadBody = Box::new(move || for_another(|| report::warn(&shared.hooks, &what)));
+    thread.spawn(warn).map(drop)
 }
 
 /// One of them, if there is any.

@@ -242,3 +242,76 @@ fn a_filter_that_refuses_mmap_lets_what_is_there_go_on_and_ends_what_is_new() {
     let named = "the last handle of runtime 'synchronous' was dropped, and no thread can run what is queued";
     assert!(end.stderr.contains(named), "{end:#?}");
 }
+
+/// The processor time that this thread has used.
+fn used_by_this_thread() -> Duration {
+    let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the record is valid for the call.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut used) }, 0);
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+}
+
+/// With a seat in another runtime or without one: the thread sleeps, and is named.
+#[test]
+fn a_thread_that_can_have_no_stack_to_drive_with_waits_without_processor_time_and_is_named() {
+    for seats in ["none", "another"] {
+        let end = child::run(seats, &[], |seats| {
+            let other = Runtime::builder().workers(0).build().unwrap();
+            if seats == "another" {
+                assert_eq!(other.run(|| spawn(|| 7).take().unwrap()), 7);
+            }
+            refuse(&[libc::SYS_mmap]);
+            let runtime = crate::warned(Runtime::builder().name("starved").workers(0)).build().unwrap();
+            let queued = runtime.spawn(|| 7);
+            let before = used_by_this_thread();
+            let answer = queued.wait_timeout(Duration::from_secs(2));
+            assert!(matches!(answer, Err(WaitError::TimedOut)), "{answer:?}");
+            let used = used_by_this_thread() - before;
+            assert!(used < Duration::from_millis(500), "{used:?}");
+            drop((runtime, other));
+        });
+        end.assert_survived();
+        let named =
+            "waits in runtime 'starved', which has no workers, and can have no stack to run its requests on";
+        assert_eq!(end.stderr.matches(named).count(), 1, "{end:#?}");
+    }
+}
+
+/// No other thread gives anything back, so nobody wakes the one that waits.
+#[test]
+fn a_thread_that_could_have_no_stack_to_drive_with_drives_when_there_is_memory() {
+    for seats in ["none", "another"] {
+        let end = child::run(seats, &[], |seats| {
+            let other = Runtime::builder().workers(0).build().unwrap();
+            if seats == "another" {
+                assert_eq!(other.run(|| spawn(|| 7).take().unwrap()), 7);
+            }
+            let limit = |bytes: u64| {
+                let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+                // SAFETY: the record is valid for the call.
+                assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+            };
+            let (starved, is_starved) = std::sync::mpsc::channel();
+            let (start, started) = std::sync::mpsc::channel();
+            let lifts = std::thread::spawn(move || {
+                start.send(()).unwrap();
+                is_starved.recv().unwrap();
+                limit(libc::RLIM_INFINITY);
+            });
+            started.recv().unwrap();
+            // The heap may grow, and the first stacks find no place.
+            let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+            limit(pages * 4096 + (8 << 20));
+            let runtime = Runtime::builder().workers(0).build().unwrap();
+            let queued = runtime.spawn(|| 7);
+            let early = queued.wait_timeout(Duration::from_millis(20));
+            starved.send(()).unwrap();
+            let late = queued.wait_timeout(Duration::from_secs(50));
+            lifts.join().unwrap();
+            assert!(matches!(early, Err(WaitError::TimedOut)), "{early:?}");
+            assert!(matches!(late, Ok(7)), "{late:?}");
+        });
+        end.assert_survived();
+    }
+}

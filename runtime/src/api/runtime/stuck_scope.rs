@@ -10,16 +10,15 @@
 use std::collections::{HashMap, HashSet};
 use std::ptr;
 
-use forebear_context::context::{Reason, for_another};
-use forebear_context::shim::ThreadBody;
+use forebear_context::context::Reason;
 
 use super::laggards::into_laggard;
 use super::late::list;
 use crate::api::any::{AnyRequest, RequestId, State};
 use crate::api::dump::{self, Party, Seen};
 use crate::record::reclaim;
-use crate::record::report;
 use crate::record::scope_core::ScopeCore;
+use crate::shared::thread::warn_elsewhere;
 use crate::shared::{OfRuntime, Shared};
 
 /// Checks a scope that its thread waits for, between the begin of the wait and its end. `jobs` are those of its jobs that are roots and not over; `shared` is
@@ -53,10 +52,7 @@ pub(super) fn check(scope: &ScopeCore, jobs: &[AnyRequest], shared: &Shared) -> 
             "a scope in thread '{thread}' waits, and none of its jobs can go on: {}. Runtime::dump shows all requests; Scope::cancel ends the jobs",
             list(stuck)
         );
-        let shared = shared.arc();
-        let warning = std::thread::Builder::new().name("forebear warning".into()); // not modelled: it calls a hook
-        let warn: ThreadBody = Box::new(move || for_another(|| report::warn(&shared.hooks, &text)));
-        if warning.spawn(warn).is_err() {
+        if warn_elsewhere(shared.arc(), text).is_err() {
             // The next check tries again.
             return true;
         }
