@@ -2,7 +2,8 @@
 //!
 //! The loads are those of the claims that the rows are called after. *Placed freely* is the token of `pingpong` between two tasks that
 //! the runtime places as it likes: on one worker or on two. Go's goroutines are locked to a thread each only where the row says awake or
-//! asleep. *line* is two threads that pass a number through one memory line, without any runtime. Goroutines cannot be cancelled: each of them looks at a context of its own.
+//! asleep. *line* is two threads that pass a number through one memory line, without any runtime, and *pages* one thread that
+//! touches the pages that a cancel touches. Goroutines cannot be cancelled: each of them looks at a context of its own.
 
 use super::{cancel, mpsc, mutex_yield, pingpong, spawn_in, spawn_out};
 use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};
@@ -37,7 +38,15 @@ pub const CLAIM: Claim = Claim {
         row("pingpong asleep", &bounded(pingpong::ASLEEP)),
         row("mpsc", &runners(mpsc::items(4))),
         row("mutex_yield", &runners(mutex_yield::HELD)),
-        row("cancel of one", &runners(cancel::SOME)),
+        row(
+            "cancel of one",
+            &[
+                runner("forebear", cancel::SOME),
+                runner("tokio", cancel::SOME),
+                runner(GO, cancel::SOME),
+                runner("pages", cancel::SOME),
+            ],
+        ),
         row(
             "spawn_in",
             &[

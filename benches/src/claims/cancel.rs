@@ -58,7 +58,7 @@ pub const CLAIM: Claim = Claim {
         Row {
             name: "one",
             workers: &[1],
-            runners: &[runner("forebear", SOME), runner("tokio", SOME)],
+            runners: &[runner("forebear", SOME), runner("tokio", SOME), runner("pages", SOME)],
             goals: &[],
         },
     ],

@@ -23,6 +23,7 @@ pub mod may;
 #[cfg(feature = "forebear")]
 pub mod natural;
 pub mod outside;
+pub mod pages;
 #[cfg(feature = "rivals")]
 pub mod parking_lot;
 #[cfg(feature = "forebear")]
@@ -57,7 +58,7 @@ pub fn is_built_in(name: &str) -> bool {
         NATURAL => cfg!(all(feature = "forebear", not(forebear_unordered))),
         UNORDERED => cfg!(all(feature = "forebear", forebear_unordered)),
         "pool-fifo" | "pool-lifo" => cfg!(feature = "forebear"),
-        "single" | "threads" | "line" => true,
+        "single" | "threads" | "line" | "pages" => true,
         _ => {
             cfg!(feature = "rivals")
                 && matches!(
@@ -83,6 +84,7 @@ pub fn start(name: &str, workers: usize) -> Option<Box<dyn Rival>> {
     Some(match name {
         "single" => Box::new(single::Single),
         "line" => Box::new(line::Line),
+        "pages" => Box::new(pages::Pages),
         "threads" => Box::new(threads::Threads::start(workers)),
         #[cfg(feature = "rivals")]
         "rayon" => Box::new(rayon::Rayon::start(workers)),
