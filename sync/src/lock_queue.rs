@@ -400,7 +400,8 @@ impl<T> LockQueue<T> {
         let heap = self.heap(self.popping.get());
         // SAFETY: L1.
         let place = unsafe { heap.head() }?;
-        if self.len.get() != 1 || self.behind.get() != Behind::Others {
+        let is_only = mutant!("first_taken_for_the_only_one", true, self.len.get() == 1);
+        if !is_only || self.behind.get() != Behind::Others {
             return None;
         }
         // SAFETY: L2: its waiter must take the lock before it leaves.

@@ -498,7 +498,7 @@ impl Listeners {
             }
             // SAFETY: Q4, as above.
             let kind = unsafe { listening(node) };
-            if kind.calls_user_code {
+            if mutant!("wakers_in_their_turn", false, kind.calls_user_code) {
                 // SAFETY: Q4: the count goes with the node.
                 unsafe { last.append(node) };
             } else {

@@ -8,17 +8,18 @@
 //! | an owner that unlinks its node and keeps the list's count | the listener stays for ever | `delisted_keeps_the_count` |
 //! | an owner that leaves its node to the finisher, and gives its handle up at once | the finisher reads the list in a header that has gone | `listener_owner_goes_first` |
 //! | a finisher that wakes the listeners of its list and forgets one | its task is never woken | `last_listener_forgotten` |
+//! | a finisher that notifies all listeners in their order of arrival | a waker waits for what the notice behind it wakes | `wakers_in_their_turn` |
 #![cfg(loom)]
 
 #[path = "../support/cell/mod.rs"]
 mod cell;
 
 use std::sync::Arc as StdArc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::task::{Wake, Waker};
 
 use forebear_context::shim::Arc;
-use forebear_runtime::model::listener::{Listener, Wakes};
+use forebear_runtime::model::listener::{Listener, Notice, Wakes};
 use forebear_runtime::model::word::{CLAIMED, HANDLE, LINK, SUBMITTED};
 
 use self::cell::{Job, exhaust, told, with};
@@ -162,6 +163,52 @@ fn the_end_wakes_every_future() {
         assert!(tasks.iter().all(|task| task.woken() == 1), "a task that is not woken");
         answers.note("both");
         drop(listeners);
+        job.drop_handle();
+        job.check();
+    });
+}
+
+/// As the member of a set: it wakes a context, and calls no user code.
+struct Silent(StdArc<AtomicBool>);
+
+impl Notice for Silent {
+    const CALLS_USER_CODE: bool = false;
+
+    fn over(&self, _: u64) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// A task whose waker would wait for what the silent notice wakes. Whether it had to.
+struct Waits {
+    notified: StdArc<AtomicBool>,
+    late: AtomicBool,
+}
+
+impl Wake for Waits {
+    fn wake(self: StdArc<Self>) {
+        self.late.store(!self.notified.load(Relaxed), Relaxed);
+    }
+}
+
+/// A future, a member of a set and another future, in this order, and the end.
+#[test]
+fn who_calls_no_user_code_is_notified_before_every_waker() {
+    exhaust(&["both"], |answers| {
+        let (job, notified) = (running(), StdArc::<AtomicBool>::default());
+        let tasks = [(); 2].map(|()| {
+            let task = Waits { notified: notified.clone(), late: AtomicBool::new(true) };
+            StdArc::new(task)
+        });
+        let futures =
+            tasks.each_ref().map(|task| Listener::new(Wakes::by(Waker::from(StdArc::clone(task))), 0));
+        let member = Listener::new(Silent(notified.clone()), 0);
+        assert!(job.enlist(&futures[0]) && job.enlist(&member) && job.enlist(&futures[1]));
+        with(&job, |job| job.execute(true)).join().unwrap();
+        assert!(notified.load(Relaxed), "a member that is not notified");
+        assert!(tasks.iter().all(|task| !task.late.load(Relaxed)), "a waker that was called too early");
+        answers.note("both");
+        drop((futures, member));
         job.drop_handle();
         job.check();
     });

@@ -169,6 +169,27 @@ fn the_last_sender_goes_while_a_receiver_begins_to_wait_in_the_short_way() {
     });
 }
 
+/// The first receiver waits, and the second meets the sender. The second waits in the general way, since the queue is not empty. So chooses a sender that
+/// finds both there.
+#[test]
+fn two_receivers_in_the_short_ways_have_an_item_each() {
+    explore(&[], |_| {
+        let drops = Drops::new();
+        let (sender, receiver) = bounded::<Item>(2);
+        let (theirs, given) = (receiver.clone(), drops.clone());
+        let first = Party::shown(1);
+        first.meanwhile(move || {
+            let items = [given.item(), given.item()];
+            let sends =
+                short_party(move || assert!(items.map(|item| sender.send(item).is_ok()) == [true; 2]));
+            Party::shown(1).on(|| theirs.recv().unwrap().touch());
+            sends.1.join().unwrap();
+        });
+        first.on(|| receiver.recv().unwrap().touch());
+        assert_eq!(drops.get(), 2);
+    });
+}
+
 /// As [`a_send_meets_a_receiver_that_leaves`], with a sender that chooses in the short way. The receiver's next wait is its own.
 #[test]
 fn a_short_send_meets_a_receiver_that_leaves() {

@@ -1,11 +1,15 @@
 //! Which thread owns which arena, and what ends on a foreign thread.
 
-use std::thread;
+use std::fmt;
+use std::sync::mpsc; // not modelled: a test
+use std::thread::{self, ThreadId};
+
+use forebear_context::context::Reason;
 
 use super::*;
-use crate::Runtime;
 use crate::schedule::worker::HasWorkers;
-use crate::shared::thread::owns;
+use crate::shared::thread::{outside_a_wait, owns};
+use crate::{Error, Request, Runtime};
 
 fn arena_of(runtime: &Runtime) -> NonNull<Arena> {
     arena_for(runtime.shared()).unwrap()
@@ -74,4 +78,44 @@ fn what_ends_on_its_own_foreign_thread_makes_no_journey() {
     let request = make();
     thread::scope(|scope| drop(scope.spawn(move || drop(request))));
     assert!(arena.has_returns());
+}
+
+/// An error whose destructor says where it is called.
+#[derive(Debug)]
+struct Says(mpsc::Sender<ThreadId>);
+
+impl fmt::Display for Says {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("says")
+    }
+}
+
+impl std::error::Error for Says {}
+
+impl Drop for Says {
+    fn drop(&mut self) {
+        self.0.send(thread::current().id()).unwrap();
+    }
+}
+
+/// Code of the user's that waits would begin another wait on the same context.
+#[test]
+fn between_the_begin_of_a_wait_and_its_park_no_code_of_the_users_is_called() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let (say, said) = mpsc::channel();
+    let error = Says(say.clone());
+    let failed = runtime.enter(|| Request::try_new(move || -> Result<(), Error> { Err(error.into()) }));
+    assert!(failed.wait().is_err());
+    let context = fiber().unwrap().context();
+    // SAFETY: C2: this thread's own, and not in a wait; C4: for nothing, and it is taken back below.
+    let ticket = unsafe { context.begin(Reason::None, ptr::null_mut()) };
+    outside_a_wait(move || say.send(thread::current().id()).unwrap());
+    assert_ne!(said.recv().unwrap(), thread::current().id(), "what ends with a runtime");
+    drop(failed);
+    assert!(said.try_recv().is_err(), "what a request has failed with");
+    // SAFETY: C2: begun above, and not parked.
+    unsafe { context.abandon(ticket) };
+    // The next wait.
+    settle_arenas();
+    assert_eq!(said.try_recv(), Ok(thread::current().id()));
 }

@@ -22,6 +22,7 @@ pub(crate) struct Party {
     foreign: ForeignContext,
     armed: Mutex<Option<Ticket>>,
     looks: Cell<u32>,
+    meanwhile: Cell<Option<Box<dyn FnOnce()>>>,
     /// What a party shows: its attention and its urgency.
     words: Option<(AtomicU32, AtomicU64)>,
 }
@@ -32,7 +33,7 @@ unsafe impl Send for Party {}
 unsafe impl Sync for Party {}
 
 /// A party's.
-pub(crate) const TABLE: Table = Table { now, arm, disarm, is_alone, ..ForeignContext::TABLE };
+pub(crate) const TABLE: Table = Table { prepare, now, arm, disarm, is_alone, ..ForeignContext::TABLE };
 static SHARED: Table = TABLE;
 
 impl Party {
@@ -49,7 +50,7 @@ impl Party {
         // SAFETY: the table is for a party.
         let foreign = unsafe { ForeignContext::with_table(&SHARED) };
         let words = Some((AtomicU32::new(0), AtomicU64::new(key)));
-        let party = Arc::new(Party { foreign, armed: Mutex::new(None), looks: Cell::new(0), words });
+        let party = Arc::new(Party { words, ..Party::around(foreign) });
         if let Some((attention, urgency)) = &party.words {
             // SAFETY: the words stay as long as the context, and nothing runs there yet.
             unsafe { party.context().show(NonNull::from(attention), NonNull::from(urgency)) };
@@ -65,7 +66,18 @@ impl Party {
     pub(crate) unsafe fn with_table(table: &'static Table) -> Arc<Party> {
         // SAFETY: by contract.
         let foreign = unsafe { ForeignContext::with_table(table) };
-        Arc::new(Party { foreign, armed: Mutex::new(None), looks: Cell::new(0), words: None })
+        Arc::new(Party::around(foreign))
+    }
+
+    fn around(foreign: ForeignContext) -> Party {
+        let armed = Mutex::new(None);
+        Party { foreign, armed, looks: Cell::new(0), meanwhile: Cell::new(None), words: None }
+    }
+
+    /// Has its thread call `f` in its next wait, before it sleeps. So others can be had to meet this one in its wait without
+    /// a third thread: two that spin for one lock may be scheduled for ever without the third.
+    pub(crate) fn meanwhile(&self, f: impl FnOnce() + 'static) {
+        self.meanwhile.set(Some(Box::new(f)));
     }
 
     /// Its context.
@@ -96,6 +108,16 @@ impl Party {
 fn of(context: &Context) -> &Party {
     // SAFETY: this table is given to parties only, whose first field begins with the context.
     unsafe { &*std::ptr::from_ref(context).cast::<Party>() }
+}
+
+unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
+    if let Some(meanwhile) = of(context).meanwhile.take() {
+        meanwhile();
+        // SAFETY: the calling context, which is there until its wait is over.
+        unsafe { set_current(Some(NonNull::from(context))) };
+    }
+    // SAFETY: by the table.
+    unsafe { (ForeignContext::TABLE.prepare)(context, deadline) }
 }
 
 unsafe fn now(context: &Context) -> Instant {

@@ -145,7 +145,7 @@ impl<T, S: Store<T>> ChannelState<T, S> {
         let waits = self.items.len() == 0
             && !self.senders_wait
             && !mutant!("short_wait_past_the_end", false, self.sending_is_over)
-            && !self.receivers_wait
+            && !mutant!("short_wait_beside_another", false, self.receivers_wait)
             && (self.put_on == on || self.put_on == NOBODY)
             && context.no_suspend().get() == 0;
         let key = context.shown_urgency().filter(|&key| waits && key < LEAST_KEY)?;
