@@ -11,19 +11,24 @@
 //!
 //! # In a forked child
 //!
-//! The threads stay in the parent. The first call in the child finds that out by the number of the process, and starts anew; what was queued is the parent's. Only
-//! if a thread of the parent has the lock at the moment of the fork, the child's calls wait for good.
+//! The threads stay in the parent. Each call compares the number of the process, which is no part of what the lock protects: a thread of the parent may have had the lock at the moment
+//! of the fork, and then it is never released in the child. The first call in the child makes new [`Threads`], with a lock and a queue of their own. The parent's stay in
+//! memory, untouched: what is queued there is the parent's.
 //!
 //! # Invariants
 //!
 //! * **BT1** All is decided under one lock, a start of a thread too. So while there is no thread, no call is queued but the one whose start is tried.
 //! * **BT2** A thread leaves only while no call is queued, and the last one never. So a call that was accepted is made when others have ended.
 //! * **BT3** `idle` counts the threads that come to the queue before they do anything else: those that wait, those that were notified, those that were started.
+//! * **BT4** [`THREADS`] is null or points to a `Threads` that is never freed.
 
 use std::collections::VecDeque;
+use std::ptr;
+use std::sync::atomic::AtomicPtr; // not modelled: written once by each process
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError}; // not modelled: one lock, under which all is decided
 use std::time::Duration;
-use std::{io, mem, process, thread};
+use std::{io, process, thread};
 
 /// How many threads there are at most, unless the environment says otherwise.
 const MOST: usize = 500;
@@ -35,10 +40,14 @@ const STAYS: Duration = Duration::from_secs(10);
 /// A call, and what tells its caller. It does not panic.
 pub(super) type Call = Box<dyn FnOnce() + Send>;
 
-/// The threads of the process.
-static THREADS: Threads = Threads::new(STAYS);
+/// The threads of the process, or of the process that it was forked from. BT4.
+static THREADS: AtomicPtr<Threads> = AtomicPtr::new(ptr::null_mut());
 
 struct Threads {
+    /// Whose threads these are.
+    process: u32,
+    /// Those of the process that this one was forked from. Nobody reads it: it keeps them known to who looks for leaks.
+    _parents: Option<&'static Threads>,
     state: Mutex<State>,
     /// For idle threads: a call is queued.
     came: Condvar,
@@ -51,8 +60,6 @@ struct State {
     all: usize,
     /// Read from the environment at the first call.
     most: Option<usize>,
-    /// Whose threads these are.
-    process: u32,
 }
 
 /// Has the call made by one of the threads.
@@ -61,13 +68,32 @@ struct State {
 ///
 /// The system's, if there is no thread and none could be started.
 pub(super) fn make(call: Call) -> io::Result<()> {
-    THREADS.make(call)
+    of_process(&THREADS, process::id()).make(call)
+}
+
+/// The threads of this process; new ones if those that are there are another process's. Takes no lock.
+fn of_process(threads: &AtomicPtr<Threads>, process: u32) -> &'static Threads {
+    loop {
+        let seen = threads.load(Acquire);
+        // SAFETY: BT4.
+        let there: Option<&'static Threads> = unsafe { seen.as_ref() };
+        if let Some(there) = there.filter(|there| there.process == process) {
+            return there;
+        }
+        let new = Box::into_raw(Box::new(Threads::new(process, there, STAYS)));
+        match threads.compare_exchange(seen, new, AcqRel, Acquire) {
+            // SAFETY: made here, and never freed.
+            Ok(_) => return unsafe { &*new },
+            // SAFETY: made here, and nobody knows of it.
+            Err(_) => drop(unsafe { Box::from_raw(new) }),
+        }
+    }
 }
 
 impl Threads {
-    const fn new(stays: Duration) -> Threads {
-        let state = State { calls: VecDeque::new(), idle: 0, all: 0, most: None, process: 0 };
-        Threads { state: Mutex::new(state), came: Condvar::new(), stays }
+    fn new(process: u32, parents: Option<&'static Threads>, stays: Duration) -> Threads {
+        let state = State { calls: VecDeque::new(), idle: 0, all: 0, most: None };
+        Threads { process, _parents: parents, state: Mutex::new(state), came: Condvar::new(), stays }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -76,7 +102,6 @@ impl Threads {
 
     fn make(&'static self, call: Call) -> io::Result<()> {
         let mut state = self.lock();
-        state.forget_the_parents();
         state.calls.push_back(call);
         match self.grow(&mut state) {
             Err(error) if state.all == 0 => {
@@ -131,14 +156,6 @@ impl Threads {
 }
 
 impl State {
-    /// In a forked child: the threads and the queue are the parent's. Nothing of the queue is dropped here.
-    fn forget_the_parents(&mut self) {
-        if self.process != process::id() {
-            mem::forget(mem::take(&mut self.calls));
-            (self.idle, self.all, self.process) = (0, 0, process::id());
-        }
-    }
-
     /// A thread has had no call for long enough: whether it may leave. A call may have come since. BT2.
     fn leave(&mut self) -> bool {
         let leaves = self.calls.is_empty() && self.all > 1;
@@ -164,7 +181,7 @@ mod tests {
     use super::*;
 
     fn threads(stays: Duration) -> &'static Threads {
-        Box::leak(Box::new(Threads::new(stays)))
+        Box::leak(Box::new(Threads::new(process::id(), None, stays)))
     }
 
     #[test]
@@ -188,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_thread_stays_for_a_call_that_is_queued_and_the_last_one_always() {
-        let mut state = State { calls: VecDeque::new(), idle: 2, all: 2, most: None, process: 0 };
+        let mut state = State { calls: VecDeque::new(), idle: 2, all: 2, most: None };
         state.calls.push_back(Box::new(|| ()));
         assert!(!state.leave(), "no other thread may look at the queue");
         state.calls.clear();
@@ -196,15 +213,26 @@ mod tests {
         assert!(!state.leave(), "none could be started for the next call");
     }
 
+    /// The parent's threads are busy, a call of its stands in the queue, and one of its threads has the lock at the moment of the fork.
     #[test]
-    fn a_call_in_a_forked_child_does_not_wait_for_the_parents_threads() {
-        let threads = threads(STAYS);
-        (threads.lock().idle, threads.lock().all) = (3, 3);
-        threads.lock().calls.push_back(Box::new(|| panic!("a call of the parent")));
+    fn a_call_in_a_forked_child_does_not_wait_for_the_parents_threads_or_lock() {
+        let (parent, child) = (process::id(), process::id() + 1);
+        let slot = AtomicPtr::new(ptr::null_mut());
+        let parents = of_process(&slot, parent);
+        let mut lock = parents.lock();
+        (lock.idle, lock.all) = (3, 3);
+        lock.calls.push_back(Box::new(|| panic!("a call of the parent")));
         let (send, made) = mpsc::channel();
-        threads.make(Box::new(move || send.send(thread::current().id()).unwrap())).unwrap();
-        made.recv_timeout(Duration::from_secs(60)).expect("nobody makes the call");
-        assert_eq!(threads.lock().all, 1);
+        thread::scope(|scope| {
+            scope.spawn(|| of_process(&slot, child).make(Box::new(move || send.send(()).unwrap())).unwrap());
+            let answer = made.recv_timeout(Duration::from_secs(60));
+            // Before the answer is judged: else a call that waits for the lock keeps the scope waiting.
+            lock.calls.clear();
+            drop(lock);
+            answer.expect("nobody makes the call");
+        });
+        assert_eq!(of_process(&slot, child).lock().all, 1);
+        assert!(ptr::eq(of_process(&slot, child), of_process(&slot, child)));
     }
 
     #[test]
