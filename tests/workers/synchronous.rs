@@ -319,6 +319,19 @@ fn who_waits_for_what_sleeps_for_ever_waits_until_another_thread_cancels_it() {
     });
 }
 
+/// The thread that keeps the time claims it, and may not call what the user has left with it. The one thread that drives sleeps.
+#[test]
+fn what_ends_unstarted_at_its_deadline_is_ended_by_a_thread_that_waits_for_it() {
+    let _dog = Watchdog::new("");
+    let runtime = synchronous();
+    let (completer, input) = runtime.enter(|| Request::<u32>::completer("input"));
+    let late =
+        runtime.enter(|| Request::builder().timeout(Duration::from_millis(20)).then(&input, |input| *input));
+    let answer = late.wait();
+    assert!(matches!(answer, Err(WaitError::TargetCancelled(CancelReason::Deadline))), "{answer:?}");
+    drop(completer);
+}
+
 #[test]
 fn a_failure_that_is_a_cycle_travels_as_one() {
     let _dog = Watchdog::new("");

@@ -164,6 +164,17 @@ mod tests {
         assert!(!thief.takes(64, true, TINY * 64), "nor is more ordered with a theft");
     }
 
+    /// The longest, and after that the shortest, since a sleeper that finds private work begins anew.
+    #[test]
+    fn ticks_double_and_the_longest_with_the_shortest_is_less_than_the_5_ms_that_are_promised() {
+        let patience = Patience::default();
+        let ticks: Vec<_> = (0..300).map(|_| patience.tick()).collect();
+        assert_eq!(ticks[0], TICK);
+        assert!(ticks.windows(2).all(|two| two[1] >= two[0] && two[1] <= 2 * two[0]));
+        let longest = ticks.iter().max().unwrap();
+        assert!(*longest + ticks[0] < Duration::from_millis(5), "{longest:?}");
+    }
+
     #[test]
     fn requests_that_last_are_worth_it_and_end_a_pause() {
         let mut thief = Thief::new();

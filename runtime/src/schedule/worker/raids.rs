@@ -145,3 +145,51 @@ fn show(h: &Header, stolen: &mut Vec<(u64, NonNull<Header>)>) -> bool {
 fn is_left_to_its_maker(h: &Header) -> bool {
     cancel::is_orphaned_by_cancel(h) && !h.bare.load().has(WAITERS)
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::schedule::worker::HasWorkers;
+    use crate::{CancelReason, Request, Runtime, WaitError, no_suspend, spawn};
+
+    /// With the longest tick it would take more than 5 ms until it raids.
+    #[test]
+    fn who_goes_to_sleep_beside_private_work_looks_again_after_the_shortest_tick() {
+        let runtime = Runtime::builder().workers(0).build().unwrap();
+        let rt = runtime.clone();
+        runtime.run(move || {
+            // A seat that no thread has.
+            let sleeper = &rt.shared().workers()[1];
+            let next_tick = || {
+                sleeper.patience.ticks.set(u32::MAX);
+                sleeper.begins_watch();
+                sleeper.watches_since.set(None);
+                sleeper.shared().watchers.end();
+                sleeper.patience.tick()
+            };
+            no_suspend("a child stays private", || {
+                assert!(next_tick() > TICK, "nobody keeps anything");
+                let child = spawn(|| ());
+                assert_eq!(next_tick(), TICK);
+                child
+            })
+        });
+    }
+
+    /// A worker that took it would begin it. Its maker cancels it a few steps later.
+    #[test]
+    fn what_a_cancelled_request_has_just_made_is_left_to_it() {
+        let runtime = Runtime::builder().workers(0).build().unwrap();
+        let maker = runtime.spawn(|| {
+            no_suspend("a child stays private", || {
+                let (me, child) = (Request::current(), spawn(|| ()));
+                let abort = || me.iter().for_each(|me| _ = me.abort(CancelReason::Other(1)));
+                // Elsewhere, so that this thread has not attended to it.
+                std::thread::scope(|threads| drop(threads.spawn(abort))); // not modelled: a test
+                let mut stolen = Vec::new();
+                assert!(!show(child.header(), &mut stolen) && stolen.is_empty());
+            });
+        });
+        assert!(matches!(maker.wait(), Err(WaitError::TargetCancelled(_))), "{maker:?}");
+    }
+}
