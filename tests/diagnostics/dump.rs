@@ -492,6 +492,44 @@ fn a_request_dumps_its_own_runtime_also_when_several_do_at_once() {
     });
 }
 
+/// By the dumps themselves, on the clock of the runtime.
+#[test]
+fn a_request_is_as_old_as_the_first_dump_that_has_listed_it_or_come_after_its_number_was_asked_for() {
+    let runtime = Runtime::builder().seeded(1).build().unwrap();
+    let hour = Duration::from_secs(3_600);
+    let rt = runtime.clone();
+    runtime.run(move || {
+        let age = |dump: &Dump, name: &str| dump.find(name).unwrap().known_for;
+        let (completer, answer) = Request::<()>::completer("answer");
+        let waits = |name: &'static str, answer: Request<()>| {
+            named(&rt, name).spawn(move || answer.wait().copied());
+            // What is drawn and has not begun is in no dump.
+            (0..100).for_each(|_| forebear::yield_now().unwrap());
+        };
+        waits("old", answer.clone());
+        let first = rt.dump();
+        assert_eq!(age(&first, "old"), None, "{first}");
+        waits("asked", answer.clone());
+        // No dump lists it before the third.
+        let late = answer.clone();
+        let unsubmitted = named(&rt, "numbered").build(move || late.wait().copied());
+        let _ = unsubmitted.id();
+        forebear::time::sleep(hour).unwrap();
+        let second = rt.dump();
+        assert_eq!((age(&second, "old"), age(&second, "asked")), (Some(hour), None), "{second}");
+        assert!(second.find("numbered").is_none());
+        forebear::time::sleep(hour).unwrap();
+        unsubmitted.submit();
+        waits("new", answer.clone());
+        let third = rt.dump();
+        let ages = ["old", "asked", "numbered", "new"].map(|name| age(&third, name));
+        assert_eq!(ages, [Some(2 * hour), Some(hour), Some(hour), None], "{third}");
+        assert!(third.to_string().contains("`asked` suspended on worker 0, child of"), "{third}");
+        assert!(third.to_string().contains(", at least 3600.0 s old, waits for request"), "{third}");
+        completer.complete(()).unwrap();
+    });
+}
+
 #[test]
 fn a_runtime_that_is_over_has_nobody() {
     on_each(|runtime| {

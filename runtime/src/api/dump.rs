@@ -122,6 +122,9 @@ pub struct RequestInfo {
     pub priority: Priority,
     /// The priority of the most urgent request that waits for it, if that is more urgent than it is itself.
     pub raised_to: Option<Priority>,
+    /// For how long it has existed at least: since the end of an earlier dump of this runtime that listed it, or of the first that ended after the program
+    /// had asked for its number. `None` if there was no such dump. A birth reads no clock.
+    pub known_for: Option<Duration>,
     /// What it waits for, if it is suspended.
     pub waits_for: Option<WaitInfo>,
 }

@@ -134,6 +134,9 @@ pub(crate) type Lanes = Vec<AnyRequest>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(u64);
 
+/// The next to be drawn.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
 impl RequestId {
     /// The number itself: for logs, for tables, for the metrics of another system. Not 0.
     ///
@@ -150,8 +153,12 @@ impl RequestId {
 
     /// One that nothing has yet.
     pub(crate) fn next() -> RequestId {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         RequestId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// None that is smaller will be drawn.
+    pub(crate) fn undrawn() -> RequestId {
+        RequestId(NEXT.load(Ordering::Relaxed))
     }
 }
 

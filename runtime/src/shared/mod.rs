@@ -37,6 +37,7 @@ use crate::shared::ending::Ending;
 use crate::shared::futures::Futures;
 use crate::shared::generation::Generation;
 use crate::shared::late_end::{LateEnd, LateStep};
+use crate::shared::sightings::Sightings;
 use crate::shared::survey::Survey;
 use crate::shared::worker::WorkerRecord;
 use crate::shared::workers::{WorkerRecords, Workers};
@@ -59,6 +60,7 @@ pub(crate) mod late_end;
 pub(crate) mod parked;
 pub(crate) mod post;
 mod scan;
+pub(crate) mod sightings;
 pub(crate) mod survey;
 pub(crate) mod thread;
 pub(crate) mod worker;
@@ -80,6 +82,7 @@ pub(crate) struct Shared {
     born: Generation,
     pub slab: Slab,
     pub survey: Survey,
+    pub sightings: Sightings,
     /// Threads that wake a worker from outside.
     pub visits: Visits,
     /// The waiters from outside by a future.
@@ -166,6 +169,7 @@ impl Shared {
             groups: Groups::new(settings.workers),
             slab: Slab::new(settings.max_stacks, settings.default_class),
             survey: Survey::default(),
+            sightings: Sightings::default(),
             visits: Visits::new(),
             futures: Futures::default(),
             workers: OnceLock::new(),

@@ -15,6 +15,8 @@ use crate::api::any::RequestId;
 use crate::record::reclaim;
 use crate::schedule::worker::HasWorkers;
 use crate::shared::Shared;
+use crate::shared::sightings::first_tick;
+use crate::time::coarse;
 
 /// Looks at all there is. `states` are those of the workers.
 pub(crate) fn take(shared: &Arc<Shared>, states: &[WorkerState]) -> Dump {
@@ -38,6 +40,11 @@ pub(crate) fn take(shared: &Arc<Shared>, states: &[WorkerState]) -> Dump {
         sight::see_shared_queues(shared, &mut seen);
         let mut seen = sort(distinct(seen));
         name_owners(&mut seen, &mut threads);
+        let (earlier, now) = (shared.sightings.all(), coarse::now(shared));
+        for one in &mut seen {
+            one.info.known_for = coarse::between(first_tick(&earlier, one.info.id), now);
+        }
+        shared.sightings.note(|| coarse::now(shared));
         let requests = seen.into_iter().map(|seen| seen.info).collect();
         Dump { runtime: shared.name.clone(), workers, requests, threads: sight::thread_infos(threads) }
     })

@@ -211,6 +211,7 @@ fn see(h: &Header, state: State, certainty: Certainty, sure: bool) -> Seen {
             parent,
             priority: priority_of(key),
             raised_to: h.risen_to().map(priority_of).filter(|risen| *risen < priority_of(key)),
+            known_for: None,
             waits_for: None,
         },
         certainty,

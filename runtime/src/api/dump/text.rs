@@ -105,6 +105,10 @@ impl fmt::Display for TextLine<'_> {
         if let Some(at) = &request.made_at {
             write!(f, ", made at {at}")?;
         }
+        // Nearly nothing is not worth a word.
+        if let Some(age) = request.known_for.filter(|age| *age >= Duration::from_millis(1)) {
+            write!(f, ", at least {} old", ShownTime(rounded_down(age)))?;
+        }
         match &request.waits_for {
             Some(wait) => write!(f, ", {wait}"),
             None => Ok(()),
@@ -151,6 +155,13 @@ impl fmt::Display for ThreadInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "thread {} {}", quoted(&self.name), self.waits_for)
     }
+}
+
+/// So that it is shown as no more than it is.
+fn rounded_down(time: Duration) -> Duration {
+    let micros = time.as_micros() as u64;
+    let step = if micros < 1_000_000 { 1_000 } else { 100_000 };
+    Duration::from_micros(micros / step * step)
 }
 
 /// A time to one digit behind the point.
