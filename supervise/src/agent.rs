@@ -100,7 +100,7 @@ pub use self::worker::End;
 use self::inbox::Mail;
 use self::run::Run;
 use self::shared::{AgentShared, lock};
-use crate::coordinator::signals::{Heard, listen};
+use crate::coordinator::signals::listen;
 
 /// Runs a group of worker processes. See [the module](self). Clones are the same agent.
 ///
@@ -276,14 +276,7 @@ impl LocalAgent {
         if now.listens {
             return Ok(());
         }
-        let agent = Arc::downgrade(&self.0);
-        listen(signals, agent.clone(), move |signal| {
-            let Some(agent) = agent.upgrade() else { return Heard::Declined };
-            if !lock(&agent.now).running {
-                return Heard::Declined;
-            }
-            Heard::Taken(Box::new(move || agent.inbox.tell(|mail| mail.signals.push(signal))))
-        })?;
+        listen(signals, Arc::downgrade(&self.0) as _, self.0.hears_signals())?;
         now.listens = true;
         Ok(())
     }

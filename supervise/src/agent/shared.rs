@@ -14,6 +14,7 @@ use super::event::AgentEvent;
 use super::inbox::{Expired, Inbox};
 use super::outcome::{AgentMetrics, GroupState};
 use super::scratch::Scratch;
+use crate::coordinator::signals::Heard;
 
 /// So many failures of the timer server are kept until the thread of a run takes them.
 const MOST_FAILURES: usize = 64;
@@ -27,7 +28,8 @@ pub(super) struct AgentShared {
     _scratch: Option<Scratch>,
     /// Called without any other lock.
     hook: Mutex<Option<Hook>>,
-    pub(super) now: Mutex<Now>,
+    /// Apart, since the thread that receives signals reads it: see [`hears_signals`](AgentShared::hears_signals).
+    pub(super) now: Arc<Mutex<Now>>,
 }
 
 /// The state that other threads read and change.
@@ -73,8 +75,23 @@ impl AgentShared {
             timers,
             _scratch: scratch,
             hook: Mutex::new(Some(hook)),
-            now: Mutex::new(now),
+            now: Arc::new(Mutex::new(now)),
         }))
+    }
+
+    /// What a signal does: it is passed on to the run, if there is one.
+    ///
+    /// It has no handle of the agent. The run may end by the signal at once, and the process with it. The last handle removes what the agent has in the file system, so it must not be
+    /// with the thread that receives signals, which does not outlive `main`.
+    pub(super) fn hears_signals(&self) -> impl FnMut(i32) -> Heard + Send + use<> {
+        let (inbox, now) = (self.inbox.clone(), self.now.clone());
+        move |signal| {
+            if !lock(&now).running {
+                return Heard::Declined;
+            }
+            let inbox = inbox.clone();
+            Heard::Taken(Box::new(move || inbox.tell(|mail| mail.signals.push(signal))))
+        }
     }
 
     pub(super) fn size(&self) -> usize {
@@ -151,4 +168,25 @@ fn tell_of_timer(inbox: &Inbox, event: &TimerEvent<'_, LocalWorker>) {
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::consts::SIGTERM;
+
+    use super::*;
+    use crate::agent::LocalAgent;
+
+    #[test]
+    fn a_signal_that_is_heard_keeps_no_handle_of_the_agent() {
+        let agent = LocalAgent::builder("./worker").build().unwrap();
+        let mut hears = agent.0.hears_signals();
+        assert!(matches!(hears(SIGTERM), Heard::Declined), "there is no run");
+        lock(&agent.0.now).running = true;
+        let Heard::Taken(act) = hears(SIGTERM) else { panic!("declined, though there is a run") };
+        assert_eq!(Arc::strong_count(&agent.0), 1, "its last handle goes when `main` drops it");
+        act();
+        assert_eq!(agent.0.inbox.take().signals, [SIGTERM]);
+        lock(&agent.0.now).running = false;
+    }
 }
