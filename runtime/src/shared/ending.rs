@@ -12,7 +12,7 @@
 //! * **swept**: every worker, and every foreign thread that runs a request here, aborts what it has as soon as it looks.
 //! * **given up**: a grace is over. A thread that waits from outside for a request of this runtime that has not ended gets that answer.
 //!
-//! A runtime that is left to end by itself stays *open* until its last worker goes. Stages only rise.
+//! A runtime that is left to end by itself stays *open* until it is quiet. Stages only rise.
 //!
 //! # Quiet
 //!

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use forebear::time::{Clock, ManualClock, Subscription};
+use forebear::time::{Clock, ManualClock, Subscription, timeout};
 use forebear::{Request, Runtime, spawn, yield_now};
 
 use super::support::order::root;
 use super::support::{Count, Flag, Watchdog, again_in_child, hold_thread_until, is_child};
-use super::{SECOND, clocked, is_shut_down, on_each, stuck, while_time_passes};
+use super::{LONG, SECOND, clocked, is_shut_down, on_each, stuck, while_time_passes};
 
 #[test]
 fn without_work_it_ends_at_once() {
@@ -50,6 +50,19 @@ fn what_was_submitted_ends_with_its_value_and_so_does_what_it_makes() {
             assert_eq!(request.take().unwrap(), n);
         }
         assert_eq!(runtime.metrics().live_stacks, 0);
+    });
+}
+
+/// Also what the thread would run by itself, without a worker.
+#[test]
+fn afterwards_regions_with_a_limit_are_refused_as_requests_are() {
+    on_each(|runtime| {
+        runtime.finish(LONG).unwrap();
+        runtime.enter(|| {
+            is_shut_down(timeout(LONG, || unreachable!("it has no runtime")));
+            is_shut_down(Request::new(|| unreachable!("it has no runtime")).wait().copied());
+        });
+        runtime.shutdown(LONG).unwrap();
     });
 }
 

@@ -125,15 +125,14 @@ impl Runtime {
         }
         shared.ending.begin();
         shared.signals.stop();
-        if await_quiet(shared, grace, "finish") {
-            self.0.close();
-            return Ok(());
+        if !await_quiet(shared, grace, "finish") {
+            let what = format!(
+                "Runtime::finish of runtime '{}' aborts the requests that did not end within the grace period",
+                shared.name
+            );
+            say_who_is_left(shared, &what, ENDED);
         }
-        let what = format!(
-            "Runtime::finish of runtime '{}' aborts the requests that did not end within the grace period",
-            shared.name
-        );
-        say_who_is_left(shared, &what, ENDED);
+        // Also if it was quiet. Nothing but this makes it refuse what a plain thread runs by itself, and a plain thread may have begun that meanwhile.
         self.shutdown(grace)
     }
 
