@@ -57,7 +57,6 @@ mod snapshot;
 mod state;
 
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,6 +72,7 @@ pub use self::sections::{SavedSections, SectionError, SectionReader, SectionWrit
 pub use self::snapshot::Snapshot;
 pub use self::state::{CopiedState, State};
 use crate::contain::print;
+use crate::ordinary;
 
 /// How many files are kept, if nothing else is said.
 const KEPT: usize = 5;
@@ -140,7 +140,7 @@ impl Checkpoints {
     /// [`CheckpointError::Io`].
     pub fn open(dir: impl Into<PathBuf>) -> Result<Checkpoints, CheckpointError> {
         let dir = dir.into();
-        fs::create_dir_all(&dir).map_err(io_at(&dir))?;
+        ordinary::make_dir(&dir).map_err(io_at(&dir))?;
         let on_warning: OnWarning = Arc::new(|text| print(format_args!("forebear: {text}")));
         let (disk, saving) = (Arc::new(Real), Arc::default());
         Ok(Checkpoints(Arc::new(DirectoryShared { dir, keep: KEPT, on_warning, disk, saving })))

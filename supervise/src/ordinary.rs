@@ -1,8 +1,19 @@
-//! [`open`], [`is_at`]: files at fixed names in directories that other programs may write to.
+//! [`make_dir`], [`open`], [`is_at`]: directories that a user names, and files at fixed names in directories that other programs may write to.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
+
+/// Makes the directory, and those above it, unless it is there. Where something else stands at its name, the error says so.
+pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => io::Error::new(
+            io::ErrorKind::NotADirectory,
+            "something that is no directory stands there, or above: name another directory, or move that away",
+        ),
+        _ => error,
+    })
+}
 
 /// Opens a file without waiting for another process. An error if anything else is at the name: a link would lead to another file, and a pipe would wait for its other end.
 #[cfg(unix)]

@@ -181,3 +181,22 @@ fn a_chief_whose_lock_was_removed_does_not_save_into_the_directory_of_the_next_o
         second.stop().unwrap();
     }
 }
+
+#[test]
+fn a_directory_at_whose_name_something_else_stands_is_named_with_what_to_do() {
+    let _dog = Watchdog::new("");
+    let dir = TempDir::new().unwrap();
+    let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+    fs::write(&file, "precious").unwrap();
+    symlink(dir.path().join("nowhere"), &link).unwrap();
+    for at in [&file, &link, &file.join("below")] {
+        let checkpoints = Checkpoints::open(at).unwrap_err();
+        let supervisor = counting(at).run(|_| Ok(())).unwrap_err();
+        for error in [forebear::Error::from(checkpoints), forebear::Error::from(supervisor)] {
+            let text = format!("{error:#}");
+            assert!(text.contains(at.to_str().unwrap()), "{text}");
+            assert!(text.contains("no directory stands there"), "{text}");
+        }
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
+}

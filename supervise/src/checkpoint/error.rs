@@ -89,7 +89,7 @@ impl fmt::Display for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CheckpointError::Io { path, .. } => {
-                write!(f, "{}: no checkpoint could be written or read", path.display())
+                write!(f, "{}: the system has refused an operation there", path.display())
             }
             CheckpointError::Corrupt { path, section: Some(section) } => {
                 write!(f, "{}: the section `{section}` is damaged", path.display())

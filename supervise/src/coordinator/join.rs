@@ -285,8 +285,8 @@ impl Coordinator {
     /// beginning of the join if that is later, all workers together have the [grace](super::CoordinatorBuilder::grace). Stragglers are no longer registered after
     /// the join: the next one does not wait for them.
     ///
-    /// A worker that joins its own coordinator waits for itself: without limit before a stop, and after it the worker is a straggler of its own join. Join where no
-    /// worker runs, as the request or thread that made the coordinator.
+    /// A worker that joins its own coordinator waits for itself: without limit before a stop. After it a request, which the stop has cancelled, gets
+    /// [`JoinError::Cancelled`], and a thread is a straggler of its own join. Join where no worker runs, as the request or thread that made the coordinator.
     ///
     /// Suspends. A cancellation point.
     ///

@@ -175,6 +175,22 @@ impl Member {
         self.coordinator.report_as(self.name().to_owned(), error.into())
     }
 
+    /// As [`Coordinator::guard`], in the worker's name: calls `f`, and reports its error or panic.
+    ///
+    /// ```
+    /// use forebear_supervise::Coordinator;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// let me = coordinator.enlist("parser");
+    /// assert_eq!(me.guard(|| Ok("12".parse::<u32>()?)), Some(12));
+    /// assert_eq!(me.guard(|| Ok("12x".parse::<u32>()?)), None);
+    /// drop(me); // the worker has ended
+    /// assert_eq!(coordinator.join().unwrap_err().failure().unwrap().request(), "parser");
+    /// ```
+    pub fn guard<T>(&self, f: impl FnOnce() -> Result<T, Error>) -> Option<T> {
+        self.coordinator.guard_as(self.name(), f)
+    }
+
     /// Sets how a stop wakes the worker, for a [`Joinable`](super::Joinable) of your own. If a stop was requested before, `stopper` is called at once. Does not suspend.
     ///
     /// ```

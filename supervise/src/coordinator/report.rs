@@ -83,6 +83,8 @@ impl Coordinator {
 
     /// Calls `f`, and reports its error or panic. Returns `None` after either, and the caller continues.
     ///
+    /// The report has the name of the request or thread. [`Member::guard`](super::Member::guard) reports in the worker's name.
+    ///
     /// In a request, an unwind by [`or_unwind`](forebear::OrUnwind) is reported as an error. A failure after a join is passed to the
     /// [hook](crate::CoordinatorBuilder::on_unhandled_failure).
     ///
@@ -97,7 +99,11 @@ impl Coordinator {
     pub fn guard<T>(&self, f: impl FnOnce() -> Result<T, Error>) -> Option<T> {
         let name = Request::current().map(|request| request.name().to_owned());
         let name = name.or_else(|| thread::current().name().map(str::to_owned));
-        match member::attempt(&name.unwrap_or_else(|| "(unnamed thread)".into()), f) {
+        self.guard_as(&name.unwrap_or_else(|| "(unnamed thread)".into()), f)
+    }
+
+    pub(super) fn guard_as<T>(&self, name: &str, f: impl FnOnce() -> Result<T, Error>) -> Option<T> {
+        match member::attempt(name, f) {
             Ok(value) => Some(value),
             Err((failure, follows)) => {
                 self.record_or_tell(failure, follows);

@@ -16,7 +16,7 @@
 //!
 //! A chief that dies gives up the lock alone, and leaves its record. So a lock that is free beside a record that says `ready` means: it has died.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -87,7 +87,7 @@ pub(super) type AtFile = (PathBuf, io::Error);
 pub(super) fn take(dir: &Path) -> Result<Option<Place>, AtFile> {
     let path = dir.join(LOCK);
     let at = |error| (path.clone(), error);
-    fs::create_dir_all(dir).map_err(|error| (dir.to_owned(), error))?;
+    ordinary::make_dir(dir).map_err(|error| (dir.to_owned(), error))?;
     let _guard = guard(dir, true)?;
     let mut file = open(&path).map_err(at)?;
     if !system::try_lock(&file, true).map_err(at)? {

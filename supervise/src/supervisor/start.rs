@@ -25,6 +25,7 @@ use super::role::{Chief, ChiefDeath};
 use super::session::{Running, Session, lock};
 use super::watch::Watch;
 use super::{Supervisor, Task};
+use crate::ordinary;
 use crate::{Checkpoint, CheckpointError, Checkpoints, Member, State};
 
 /// Files may be removed by the chief between the look into the directory and the reading: so often another look is taken.
@@ -118,7 +119,7 @@ impl<S: State> Supervisor<S> {
                 });
             }
         }
-        std::fs::create_dir_all(dir).map_err(|error| (dir.to_owned(), error))?;
+        ordinary::make_dir(dir).map_err(|error| (dir.to_owned(), error))?;
         let watch = Watch::begin(dir, settings.look_every).map_err(|error| (dir.to_owned(), error))?;
         if mode == Mode::Recover {
             let ChiefView { held, record } = found(&watch)?;

@@ -118,6 +118,18 @@ fn r14_a_guard_reports_an_error_answers_none_and_the_code_after_it_goes_on() {
 }
 
 #[test]
+fn a_members_guard_reports_in_the_workers_name() {
+    let _dog = Watchdog::new("");
+    let coordinator = Coordinator::new();
+    let me = coordinator.enlist("parser");
+    assert_eq!(me.guard(|| Ok(7)), Some(7));
+    assert_eq!(me.guard(|| -> Result<u32, Error> { panic!("twelve") }), None);
+    assert!(me.should_stop());
+    drop(me);
+    assert_eq!(coordinator.join().unwrap_err().failure().unwrap().request(), "parser");
+}
+
+#[test]
 fn r15_a_guard_reports_a_panic_and_what_unwinds_with_an_error() {
     let _dog = Watchdog::new("");
     let coordinator = Coordinator::new();
