@@ -24,9 +24,10 @@
 //!
 //! The client connects again by itself. Meanwhile silence counts for nobody's death, and what is to be recorded waits. Then the loop looks whether the streams are there and hold what they should:
 //! a server may have come back with an empty store. It also looks every two seconds, since a power cut
-//! may lose what the server has confirmed. A consumer that passes messages over is made anew. If the queue has fewer messages than tasks, what is queued is published again, as the next copy. If a worker has a task no more, and its record is not there, that
+//! may lose what the server has confirmed. If it cannot look, the server counts as [`Away`], as without a connection: after `unavailable_after` the coordinator is told. A consumer that passes messages over is made anew. If the queue has fewer messages than tasks, what is queued is published again, as the next copy. If a worker has a task no more, and its record is not there, that
 //! task is run again.
 
+mod away;
 mod parts;
 
 use std::collections::{BTreeMap, HashMap};
@@ -46,6 +47,7 @@ use forebear_cluster::engine::{
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
+use self::away::Away;
 use self::parts::{Begun, Held, Outgoing, begin, publish};
 use crate::access::Access;
 use crate::launch::{Again, Ended, Launcher};
@@ -53,9 +55,6 @@ use crate::ledger::{Act, Ledger};
 use crate::objects::Objects;
 use crate::store::{Looks, PAUSE, Store};
 use crate::wire::{Down, Hello, INLINE, Names, Record, Times, Up, encode};
-
-/// The streams are looked at so often.
-const CHECK: Duration = Duration::from_secs(2);
 
 /// After so many turns of the loop the members are sent what there is for them, also if more has come meanwhile.
 const TURNS: usize = 64;
@@ -96,6 +95,8 @@ enum News {
     Newest(u64, u64),
     /// The streams were looked at.
     Checked(Looks),
+    /// The streams could not be looked at, and why.
+    Unseen(String),
     Dropped,
 }
 
@@ -230,9 +231,8 @@ struct Engine {
     /// The tasks whose arguments are objects, with their generations.
     large: HashMap<TaskId, u64>,
     connected: bool,
-    /// When the connection broke, and whether the coordinator has been told.
-    away: Option<(Instant, bool)>,
-    /// Why the coordinator was told that there is no connection, while it is so.
+    away: Option<Away>,
+    /// Why the coordinator was told that the server is away, while it is so.
     lost: watch::Sender<Option<String>>,
     /// When it broke the last time.
     broke: Option<Instant>,
@@ -240,6 +240,8 @@ struct Engine {
     made: bool,
     checking: bool,
     checked_at: Instant,
+    /// The last tick.
+    ticked: Instant,
     looks: Option<Looks>,
     /// The last look has found too few messages.
     short: bool,
@@ -283,6 +285,7 @@ impl Engine {
             made: true,
             checking: false,
             checked_at: Instant::now(),
+            ticked: Instant::now(),
             looks: None,
             short: false,
             refused: false,
@@ -367,7 +370,7 @@ impl Engine {
                 self.connected = connected;
                 if !connected {
                     self.broke = Some(now);
-                    self.away.get_or_insert((now, false));
+                    self.is_away(now, "there is no connection".into());
                 }
                 // Each member has its lease anew.
                 self.ledger.tick(now, false);
@@ -395,7 +398,7 @@ impl Engine {
                 self.checking = false;
                 self.looks = Some(looks);
                 // The server is there, and the streams, too.
-                if self.connected && self.away.take().is_some_and(|(_, told)| told) {
+                if self.connected && self.away.take().is_some_and(|away| away.told) {
                     let _ = self.lost.send(None);
                     if !self.refused {
                         self.gather(Event::Available);
@@ -411,54 +414,19 @@ impl Engine {
                     self.short = short;
                 }
             }
+            News::Unseen(why) => {
+                if self.connected {
+                    self.is_away(now, format!("the streams of the job cannot be read: {why}"));
+                }
+            }
             News::Dropped => _ = self.plan.dropped.fetch_add(1, Ordering::Relaxed),
         }
     }
 
-    /// Looks whether the streams hold what they should, now and then; after each connection also whether they are there.
-    fn check(&mut self) {
-        let due = self.checked_at.elapsed() > CHECK || !self.made;
-        if !self.connected || !due || !self.held.is_sure() || mem::replace(&mut self.checking, true) {
-            return;
-        }
-        self.checked_at = Instant::now();
-        let mut make = !mem::replace(&mut self.made, true);
-        let (store, times, news) = (self.store.clone(), self.plan.times, self.sender.clone());
-        let (checked, before) = (self.checked.clone(), self.looks);
-        tokio::spawn(async move {
-            loop {
-                let look = async {
-                    if make {
-                        store.ensure(&times, false).await?;
-                    }
-                    store.look(&times, before).await
-                };
-                match look.await {
-                    Ok((looks, again)) => {
-                        if make || again {
-                            checked.send_modify(|times| *times += 1);
-                        }
-                        let _ = news.send(News::Checked(looks));
-                        return;
-                    }
-                    // There is no server now, or something that it had is not there.
-                    Err(_) => make = true,
-                }
-                tokio::time::sleep(PAUSE).await;
-            }
-        });
-    }
-
     async fn tick(&mut self) {
-        self.ledger.tick(Instant::now(), self.connected);
-        if let Some((since, told @ false)) = &mut self.away
-            && since.elapsed() >= self.plan.unavailable_after
-        {
-            *told = true;
-            let reason = format!("the server has been away for {:?}", self.plan.unavailable_after);
-            let _ = self.lost.send(Some(reason.clone()));
-            self.gather(Event::Unavailable { reason });
-        }
+        let now = Instant::now();
+        self.ledger.tick(now, self.connected);
+        self.tell_of_away(now);
         self.check();
         self.plan.dropped.fetch_add(self.ledger.take_dropped(), Ordering::Relaxed);
         let pulse = self.plan.epoch.to_le_bytes().to_vec();

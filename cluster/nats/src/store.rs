@@ -66,7 +66,12 @@ pub(crate) struct Store {
     replicas: usize,
     /// What the server refuses for so long is told.
     patience: Duration,
+    /// It is told, too, if the stream is not there. A worker waits for it: its coordinator makes the stream, or learns that it cannot, and the session ends without a coordinator.
+    makes: bool,
 }
+
+/// What the server says if it does not have the stream, for instance while servers that are a cluster have no leader for it.
+const NO_STREAM: &str = "no stream found";
 
 /// Since when the server, which is there, has refused something.
 #[derive(Default)]
@@ -184,11 +189,17 @@ impl Store {
     pub(crate) fn new(client: &Client, names: &Names, replicas: usize, patience: Duration) -> Store {
         let mut context = jetstream::new(client.clone());
         context.set_timeout(Duration::from_secs(2));
-        Store { client: client.clone(), context, names: names.clone(), replicas, patience }
+        Store { client: client.clone(), context, names: names.clone(), replicas, patience, makes: true }
+    }
+
+    /// The same for a worker, which makes no streams.
+    pub(crate) fn of_worker(client: &Client, names: &Names, patience: Duration) -> Store {
+        Store { makes: false, ..Store::new(client, names, 1, patience) }
     }
 
     fn is_refused(&self, refused: &mut Refused, why: &str) -> bool {
-        let connected = self.client.connection_state() == Connection::Connected;
+        let is_there = self.makes || !why.contains(NO_STREAM);
+        let connected = is_there && self.client.connection_state() == Connection::Connected;
         refused.again(connected, why, self.patience, Instant::now())
     }
 

@@ -124,7 +124,7 @@ impl Session {
         let text = |error: async_nats::SubscribeError| error.to_string();
         let mut down = client.subscribe(names.down(terms.epoch, terms.member)).await.map_err(text)?;
         let mut pulses = client.subscribe(names.pulse()).await.map_err(text)?;
-        let store = Store::new(client, names, 1, terms.times.patience);
+        let store = Store::of_worker(client, names, terms.times.patience);
         let mut parts = tokio::task::JoinSet::new();
         let to = news.clone();
         parts.spawn(async move {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
+use async_nats::jetstream::Context;
+use async_nats::jetstream::stream::Config;
 use forebear_cluster::{ClusterCoordinator, ClusterError, FailureKind, FetchError, RemoteValue};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
@@ -271,6 +273,66 @@ fn a_task_whose_record_the_server_refuses_fails_with_the_servers_words() {
     fill(&server.url(), &job);
     fs::write(gate, "").unwrap();
     fails(&cluster, value, "does not take the result");
+}
+
+/// Somebody deletes the stream of results, or servers that are a cluster have no leader for it. The coordinator makes it again, and the worker waits for that: its task does not fail.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_result_waits_for_a_stream_that_is_not_there() {
+    let (job, url) = (job(), shared_url());
+    let engine = engine(&url, &job, LONG).workers(1).unavailable_after(Duration::from_millis(1));
+    let cluster = start(engine).start().unwrap();
+    for _ in 0..3 {
+        let (_dir, begun, gate) = files();
+        let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+        pid_in(&begun);
+        with_streams(&url, async |streams| _ = streams.delete_stream(format!("FB_{job}_RESULTS")).await);
+        fs::write(gate, "").unwrap();
+        until(|| cluster.join().is_ok());
+        assert_eq!(value.fetch().unwrap().1, 1);
+    }
+}
+
+/// The stream of results is not there, and cannot be made, since another one has its subject.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_stream_that_cannot_be_read_or_made_is_raised_until_it_can() {
+    let (job, url) = (job(), shared_url());
+    let engine = engine(&url, &job, LONG).workers(1).unavailable_after(Duration::from_millis(100));
+    let cluster = start(engine).start().unwrap();
+    let (_dir, begun, gate) = files();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    pid_in(&begun);
+    let other = format!("{job}_other");
+    with_streams(&url, async |streams| {
+        let its = streams.get_stream(format!("FB_{job}_RESULTS")).await.unwrap();
+        let subjects = its.cached_info().config.subjects.clone();
+        // The coordinator may be the first to make it again.
+        loop {
+            let _ = streams.delete_stream(format!("FB_{job}_RESULTS")).await;
+            let config = Config { name: other.clone(), subjects: subjects.clone(), ..Config::default() };
+            if streams.create_stream(config).await.is_ok() {
+                return;
+            }
+        }
+    });
+    let raised = cluster.join().unwrap_err();
+    let ClusterError::Unavailable { reason, .. } = &raised else { panic!("{raised}") };
+    assert!(reason.contains("cannot be read") && reason.contains("overlap"), "{reason}");
+    with_streams(&url, async |streams| _ = streams.delete_stream(&other).await.unwrap());
+    until(|| cluster.done().is_ok());
+    fs::write(gate, "").unwrap();
+    cluster.join().unwrap();
+    assert_eq!(value.fetch().unwrap().1, 1, "what ran went on");
+}
+
+/// With the streams of that server.
+fn with_streams(url: &str, f: impl AsyncFnOnce(&Context)) {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let client = async_nats::ConnectOptions::with_token(token()).connect(url).await.unwrap();
+        f(&async_nats::jetstream::new(client)).await;
+    });
 }
 
 /// What fills the store is refused with the server's words, and so are tasks for which there is no room.
