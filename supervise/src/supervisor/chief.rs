@@ -266,6 +266,7 @@ mod system {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn one_at_a_time_has_the_place_and_each_has_an_epoch() {
