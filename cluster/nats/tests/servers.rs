@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forebear::time::sleep;
@@ -31,6 +32,12 @@ fn known() -> Tasks {
 #[test]
 fn worker_process() {
     worker::entry(known());
+}
+
+/// One test at a time: six servers, with their elections, and two jobs are too many for two processors.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn lines(log: &Path) -> Vec<u32> {
@@ -63,6 +70,7 @@ fn started(url: &str, job: &str, unavailable_after: Duration) -> ClusterCoordina
 #[ignore = "needs a server: ci/nats"]
 fn any_of_three_servers_that_is_killed_at_any_moment_loses_nothing() {
     const EACH: u32 = 120;
+    let _alone = alone();
     let mut servers = three();
     let url = servers.each_ref().map(Server::url).join(",");
     let (job, dir) = (job(), tempfile::tempdir().unwrap());
@@ -100,6 +108,7 @@ fn any_of_three_servers_that_is_killed_at_any_moment_loses_nothing() {
 #[ignore = "needs a server: ci/nats"]
 fn the_loss_of_two_of_three_servers_is_raised_until_one_is_back_and_loses_nothing() {
     const SIZE: u32 = 1_000;
+    let _alone = alone();
     let mut servers = three();
     let (job, dir) = (job(), tempfile::tempdir().unwrap());
     let log = dir.path().join("log");
@@ -123,6 +132,7 @@ fn the_loss_of_two_of_three_servers_is_raised_until_one_is_back_and_loses_nothin
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn the_roll_of_a_group_is_kept_by_as_many_servers_as_it_asks_for() {
+    let _alone = alone();
     let servers = three();
     let (url, name) = (servers.each_ref().map(Server::url).join(","), job());
     let mut group = Err(String::new());
