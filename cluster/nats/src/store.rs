@@ -22,6 +22,9 @@ const COORDINATOR: &str = "coordinator";
 /// Between two tries to send something.
 pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
+/// So long the client waits for the answer to a request.
+pub(crate) const ANSWER: Duration = Duration::from_secs(2);
+
 /// A connection over which nothing comes is taken for broken before this.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -66,7 +69,7 @@ pub(crate) struct Store {
     replicas: usize,
     /// What the server refuses for so long is told.
     patience: Duration,
-    /// It is told, too, if the stream is not there. A worker waits for it: its coordinator makes the stream, or learns that it cannot, and the session ends without a coordinator.
+    /// A coordinator makes streams, and tells that one is not there. A worker waits for it: its coordinator makes the stream, or tells that it cannot, and the session ends without a coordinator.
     makes: bool,
 }
 
@@ -188,7 +191,7 @@ impl Store {
     /// `patience`: what the server refuses for so long is told.
     pub(crate) fn new(client: &Client, names: &Names, replicas: usize, patience: Duration) -> Store {
         let mut context = jetstream::new(client.clone());
-        context.set_timeout(Duration::from_secs(2));
+        context.set_timeout(ANSWER);
         Store { client: client.clone(), context, names: names.clone(), replicas, patience, makes: true }
     }
 

@@ -1,4 +1,4 @@
-//! Whether the server can be used: the looks at the streams, and what the coordinator is told if they fail.
+//! Whether the server can be used: the engine looks at the streams, and tells the coordinator if it cannot.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -6,13 +6,10 @@ use std::time::{Duration, Instant};
 use forebear_cluster::engine::Event;
 
 use super::{Engine, News};
-use crate::store::PAUSE;
+use crate::store::{ANSWER, PAUSE};
 
 /// The streams are looked at so often.
 const CHECK: Duration = Duration::from_secs(2);
-
-/// So long the client waits for the answer to a request. A look that takes longer gets none, or asks again.
-const UNANSWERED: Duration = Duration::from_secs(2);
 
 /// A loop that comes to no turn for a beat and this long stood still, with its process.
 const STOOD_STILL: Duration = Duration::from_secs(1);
@@ -87,8 +84,8 @@ impl Engine {
             // Nobody looks at the streams meanwhile.
             self.is_away(now, "the lock of the job cannot be renewed".into());
         } else if self.connected && self.checking && self.away.is_none() {
-            // One look is many requests, each of which may be repeated.
-            if now.duration_since(self.checked_at) >= UNANSWERED {
+            // One look is many requests, each of which may be repeated. One that takes longer has had no answer to some.
+            if now.duration_since(self.checked_at) >= ANSWER {
                 self.is_away(self.checked_at, "the streams of the job cannot be read: no answer".into());
             }
         }
