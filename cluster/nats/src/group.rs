@@ -44,7 +44,7 @@ pub use self::form::FormError;
 use self::roll::{Roll, RollEntry, Rules, Wants, Watch};
 use crate::access::{Access, Tls, Who};
 use crate::nats::random;
-use crate::store::{PAUSE, Store};
+use crate::store::{PAUSE, Store, while_electing};
 use crate::wire::{Names, decode, encode};
 
 /// How a process joins a group: which server, as whom, and what kind of group.
@@ -220,11 +220,13 @@ struct State {
 impl Group {
     /// Joins, and says from now on that this process is there, from a thread of its own.
     ///
+    /// Servers that are a cluster may have no leader yet: it waits for that, a [lease](GroupOptions::lease) at most.
+    ///
     /// Suspends.
     ///
     /// # Errors
     ///
-    /// [`ClusterError::Start`]: there is no connection, or the group's name is none. [`ClusterError::Cancelled`].
+    /// [`ClusterError::Start`]: there is no connection, the servers have no leader, or the group's name is none. [`ClusterError::Cancelled`].
     pub fn join(options: GroupOptions) -> Result<Group, ClusterError> {
         let names = Names::new(&options.group)
             .ok_or_else(|| start_error(format_args!("`{}` is no name of a group", options.group)))?;
@@ -388,7 +390,8 @@ async fn run(options: &GroupOptions, names: &Names, shared: &Shared, begun: &Beg
     let opened = async {
         let client = options.access.connect(Duration::from_secs(5), |_| ()).await?;
         let store = Store::new(&client, names, options.replicas, options.rules.lease);
-        Ok::<_, String>((store.group().await?, store))
+        let bucket = while_electing(options.rules.lease, async || store.group().await).await?;
+        Ok::<_, String>((bucket, store))
     };
     let (mut bucket, store) = match opened.await {
         Ok(opened) => opened,

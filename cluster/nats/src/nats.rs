@@ -139,7 +139,7 @@ impl Nats {
 
     /// When the server is away for so long, `schedule`, `join` and `done` answer [`ClusterError::Unavailable`] until it is back. 10 s if not told otherwise. A shorter absence
     /// delays them. A server counts as away, too, while it does not let the streams of the job be read, or its lock be renewed: servers that are a cluster may have no leader for
-    /// one of these, for seconds or for good. In the second case only another job, or another run of this one, continues.
+    /// one of these, for seconds or for good. In the second case only another job, or another run of this one, continues. A start waits so long for them to have leaders, and fails then.
     ///
     /// The same holds for tasks that the server refuses for so long, for instance since its store is full. An object that it refuses for so long is an error of the call; one with
     /// the arguments or the result of a task fails that task, as [`FailureKind::Store`](forebear_cluster::FailureKind::Store). So does a record of its end.

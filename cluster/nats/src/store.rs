@@ -1,11 +1,12 @@
 //! What a job keeps on the server: the streams of tasks and of results, the consumers that read them, the objects, and the lock of the coordinator.
 
+mod election;
 mod objects;
 mod purge;
+mod refused;
 
 use std::time::{Duration, Instant};
 
-use async_nats::connection::State as Connection;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::PublishAckFuture;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, State, StorageType, Stream};
@@ -13,6 +14,8 @@ use async_nats::jetstream::{self, AckKind, Context, kv};
 use async_nats::{Client, HeaderMap, Subject, Subscriber};
 use bytes::Bytes;
 
+pub(crate) use self::election::{Silent, while_electing};
+use self::refused::Refused;
 use crate::wire::{Names, Times};
 
 /// The consumer of the workers, and that of the coordinator.
@@ -24,9 +27,6 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
 /// So long the client waits for the answer to a request.
 pub(crate) const ANSWER: Duration = Duration::from_secs(2);
-
-/// A connection over which nothing comes is taken for broken before this.
-const SILENCE: Duration = Duration::from_secs(10);
 
 /// How far a stream is, and the consumer that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,26 +71,6 @@ pub(crate) struct Store {
     patience: Duration,
     /// A coordinator makes streams, and tells that one is not there. A worker waits for it: its coordinator makes the stream, or tells that it cannot, and the session ends without a coordinator.
     makes: bool,
-}
-
-/// What the server says if it does not have the stream, for instance while servers that are a cluster have no leader for it.
-const NO_STREAM: &str = "no stream found";
-
-/// Since when the server, which is there, has refused something.
-#[derive(Default)]
-struct Refused(Option<Instant>);
-
-impl Refused {
-    /// It was refused once more. `true`: it has been for as long as that.
-    fn again(&mut self, connected: bool, why: &str, patience: Duration, now: Instant) -> bool {
-        if !connected {
-            self.0 = None;
-            return false;
-        }
-        // A connection that is half open is noticed within this time. A server that does not permit something does not answer, either.
-        let silence = if why.contains("timed out") { SILENCE } else { Duration::ZERO };
-        now.saturating_duration_since(*self.0.get_or_insert(now)) >= patience + silence
-    }
 }
 
 /// The lock of a job: an entry that its coordinator renews. It expires a lease after the last time.
@@ -198,12 +178,6 @@ impl Store {
     /// The same for a worker, which makes no streams.
     pub(crate) fn of_worker(client: &Client, names: &Names, patience: Duration) -> Store {
         Store { makes: false, ..Store::new(client, names, 1, patience) }
-    }
-
-    fn is_refused(&self, refused: &mut Refused, why: &str) -> bool {
-        let is_there = self.makes || !why.contains(NO_STREAM);
-        let connected = is_there && self.client.connection_state() == Connection::Connected;
-        refused.again(connected, why, self.patience, Instant::now())
     }
 
     fn config(&self, name: String, subjects: Vec<String>) -> Config {
@@ -562,19 +536,6 @@ fn are_consecutive(first: u64, last: u64, messages: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_a_server_that_is_there_refuses_for_too_long_is_told() {
-        let (mut refused, now, patience) = (Refused::default(), Instant::now(), Duration::from_secs(3));
-        assert!(!refused.again(true, "full", patience, now));
-        assert!(!refused.again(true, "full", patience, now + patience / 2));
-        assert!(refused.again(true, "full", patience, now + patience));
-        assert!(!refused.again(true, "timed out", patience, now + patience), "the connection may be broken");
-        assert!(refused.again(true, "timed out", patience, now + patience + SILENCE));
-        // The server was away.
-        assert!(!refused.again(false, "full", patience, now + patience));
-        assert!(!refused.again(true, "full", patience, now + patience));
-    }
 
     #[test]
     fn the_number_of_a_message_is_read_from_where_it_is_acknowledged() {

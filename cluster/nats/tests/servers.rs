@@ -4,7 +4,9 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use forebear::time::sleep;
@@ -12,6 +14,7 @@ use forebear_cluster::{ClusterCoordinator, ClusterError, TaskFn, Tasks, tasks};
 use forebear_cluster_nats::group::{Group, GroupOptions};
 use forebear_cluster_nats::{Nats, worker};
 
+use crate::support::sieve::Sieve;
 use crate::support::trio::{await_replicas, three};
 use crate::support::{Server, job, token, until};
 
@@ -47,23 +50,14 @@ fn lines(log: &Path) -> Vec<u32> {
 
 /// A job whose streams three servers keep, with two workers. Leases are longer than what any test does.
 fn started(url: &str, job: &str, unavailable_after: Duration) -> ClusterCoordinator {
-    let start = || {
-        let engine = Nats::new(url, job)
-            .token(&token())
-            .replicas(3)
-            .lease(Duration::from_secs(60))
-            .unavailable_after(unavailable_after)
-            .args(["worker_process", "--exact", "--nocapture"])
-            .workers(2);
-        ClusterCoordinator::builder(engine).tasks(known()).min_workers(2).start()
-    };
-    // The servers have to have found each other first.
-    let mut cluster = None;
-    until(|| {
-        cluster = start().ok();
-        cluster.is_some()
-    });
-    cluster.unwrap()
+    let engine = Nats::new(url, job)
+        .token(&token())
+        .replicas(3)
+        .lease(Duration::from_secs(60))
+        .unavailable_after(unavailable_after)
+        .args(["worker_process", "--exact", "--nocapture"])
+        .workers(2);
+    ClusterCoordinator::builder(engine).tasks(known()).min_workers(2).start().unwrap()
 }
 
 #[test]
@@ -103,6 +97,30 @@ fn any_of_three_servers_that_is_killed_at_any_moment_loses_nothing() {
     assert_eq!(cluster.metrics().returned, 0);
 }
 
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_start_waits_until_the_servers_have_a_leader() {
+    // One try of a start asks fewer times than this.
+    const ASKED: usize = 14;
+    let _alone = alone();
+    let mut servers = three();
+    servers[1].kill();
+    servers[2].kill();
+    let (sieve, asked) = (Sieve::before(servers[0].port()), Arc::new(AtomicUsize::new(0)));
+    let its = asked.clone();
+    sieve.lose(move |message| {
+        its.fetch_add(usize::from(message.contains("$JS.API.STREAM.")), Ordering::Relaxed);
+        false
+    });
+    let (url, job, dir) = (sieve.url(), job(), tempfile::tempdir().unwrap());
+    let starts = thread::spawn(move || started(&url, &job, Duration::from_secs(200)));
+    until(|| asked.load(Ordering::Relaxed) > ASKED);
+    servers[1].restart();
+    servers[2].restart();
+    let cluster = starts.join().unwrap();
+    assert_eq!(cluster.schedule(&LOG, (dir.path().join("log"), 7)).unwrap().fetch().unwrap(), 7);
+}
+
 /// The server that is left has no leader for any stream, and answers nothing about them. The coordinator and the workers are connected to it all the time.
 #[test]
 #[ignore = "needs a server: ci/nats"]
@@ -112,7 +130,7 @@ fn the_loss_of_two_of_three_servers_is_raised_until_one_is_back_and_loses_nothin
     let mut servers = three();
     let (job, dir) = (job(), tempfile::tempdir().unwrap());
     let log = dir.path().join("log");
-    let cluster = started(&servers[0].url(), &job, Duration::from_secs(1));
+    let cluster = started(&servers[0].url(), &job, Duration::from_secs(15));
     await_replicas(&servers[0].url(), &job);
     let values: Vec<_> = (0..SIZE).map(|n| cluster.schedule(&LOG, (log.clone(), n)).unwrap()).collect();
     until(|| lines(&log).len() > 10);
@@ -135,14 +153,8 @@ fn the_roll_of_a_group_is_kept_by_as_many_servers_as_it_asks_for() {
     let _alone = alone();
     let servers = three();
     let (url, name) = (servers.each_ref().map(Server::url).join(","), job());
-    let mut group = Err(String::new());
-    // The servers have to have found each other first.
-    until(|| {
-        let options = GroupOptions::new(&url, &name).token(&token()).replicas(3);
-        group = Group::join(options).map_err(|error| error.to_string());
-        group.is_ok()
-    });
-    let group = group.unwrap();
+    let options = GroupOptions::new(&url, &name).token(&token()).replicas(3).lease(Duration::from_secs(60));
+    let group = Group::join(options).unwrap();
     assert_eq!(group.form().unwrap().members.len(), 1);
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let kept = tokio.block_on(async {

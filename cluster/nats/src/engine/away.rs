@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use forebear_cluster::engine::Event;
 
 use super::{Engine, News};
-use crate::store::{ANSWER, PAUSE};
+use crate::store::{ANSWER, PAUSE, Silent};
 
 /// The streams are looked at so often.
 const CHECK: Duration = Duration::from_secs(2);
@@ -44,6 +44,7 @@ impl Engine {
         let (store, times, news) = (self.store.clone(), self.plan.times, self.sender.clone());
         let (checked, before) = (self.checked.clone(), self.looks);
         tokio::spawn(async move {
+            let (mut silent, mut replaced) = (Silent::default(), false);
             loop {
                 let look = async {
                     if make {
@@ -53,7 +54,7 @@ impl Engine {
                 };
                 match look.await {
                     Ok((looks, again)) => {
-                        if make || again {
+                        if make || again || replaced {
                             checked.send_modify(|times| *times += 1);
                         }
                         let _ = news.send(News::Checked(looks));
@@ -63,6 +64,7 @@ impl Engine {
                     Err(why) => {
                         make = true;
                         let _ = news.send(News::Unseen(why));
+                        replaced |= store.replace_silent(&times, &mut silent).await;
                     }
                 }
                 tokio::time::sleep(PAUSE).await;

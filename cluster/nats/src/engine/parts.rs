@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{News, Plan};
-use crate::store::{Delivery, Group, Lock, PAUSE, Renewal, Store, Unsent, until};
+use crate::store::{Delivery, Group, Lock, PAUSE, Renewal, Store, Unsent, until, while_electing};
 use crate::wire::{Hello, INLINE, Names, Parcel, Record, Times, Up, decode, encode};
 
 /// So many tasks may be on their way into the queue.
@@ -80,8 +80,23 @@ pub(super) async fn begin(plan: &Plan) -> Result<Begun, String> {
     };
     let client = plan.access.connect(plan.connect_timeout, on_event).await?;
     let store = Store::new(&client, &plan.names, plan.replicas, plan.unavailable_after);
-    let lock = store.lock(plan.epoch, &plan.times).await?;
-    store.ensure(&plan.times, true).await.map_err(|why| format!("the streams of the job: {why}"))?;
+    let mut lock =
+        while_electing(plan.unavailable_after, async || store.lock(plan.epoch, &plan.times).await).await?;
+    let mut tries = 0;
+    let make = async || {
+        tries += 1;
+        // The last try may have taken longer than a lease.
+        if tries > 1 {
+            match lock.renew(&store, &plan.times).await {
+                Renewal::Held => {}
+                Renewal::Unknown => return Err("the lock cannot be renewed: timed out".into()),
+                Renewal::Lost => return Err("another coordinator has taken the job".into()),
+            }
+        }
+        store.ensure(&plan.times, true).await
+    };
+    let made = while_electing(plan.unavailable_after, make).await;
+    made.map_err(|why| format!("the streams of the job: {why}"))?;
     let hellos = client.subscribe(plan.names.hello()).await.map_err(|error| error.to_string())?;
     let ups = client.subscribe(plan.names.up()).await.map_err(|error| error.to_string())?;
     client.flush().await.map_err(|error| error.to_string())?;

@@ -10,7 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 
 use crate::messages::objects;
-use crate::support::{Server, job, shared_url, token, until};
+use crate::support::sieve::Sieve;
+use crate::support::{Server, job, shared_port, shared_url, token, until};
 use crate::{ADD, AS_WORKER, BYTES, GATE, LOG, LONG, REVERSE, engine, files, pid_in, start};
 
 #[test]
@@ -357,4 +358,24 @@ fn what_does_not_fit_into_the_store_of_the_server_is_an_error_and_does_not_hang(
         }
         Err(error) => panic!("{error}"),
     });
+}
+
+/// As if it had no leader: what the consumer of the results is asked stays without an answer, until it is made anew.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_consumer_that_says_nothing_while_its_stream_does_is_made_anew() {
+    let (job, sieve) = (job(), Sieve::before(shared_port()));
+    let cluster = start(engine(&sieve.url(), &job, LONG).workers(1).unavailable_after(LONG)).start().unwrap();
+    let asked =
+        ["INFO", "MSG.NEXT"].map(|what| format!("$JS.API.CONSUMER.{what}.FB_{job}_RESULTS.coordinator"));
+    let (anew, mut is_new) = (format!("$JS.API.CONSUMER.DELETE.FB_{job}_RESULTS.coordinator"), false);
+    sieve.lose(move |message| {
+        is_new |= message.contains(&anew);
+        !is_new && asked.iter().any(|asked| message.contains(asked))
+    });
+    // More records than the consumer was asked for before.
+    for n in 0..400 {
+        assert_eq!(cluster.schedule(&ADD, (n, 1)).unwrap().fetch().unwrap(), n + 1);
+    }
+    assert_eq!(cluster.metrics().done, 400);
 }
