@@ -391,6 +391,13 @@ impl Board {
         drop(entry);
     }
 
+    /// The name of the member that this request is.
+    pub(super) fn worker_of(&self, request: &AnyRequest) -> Option<String> {
+        let state = self.lock();
+        let is_it = |entry: &&MemberEntry| entry.request.as_ref().is_some_and(|its| its.id() == request.id());
+        state.members.values().find(is_it).map(|entry| entry.slot.name.clone())
+    }
+
     /// Begins a join of all present members.
     pub(super) fn begin_join(&self) -> Arc<Join> {
         let mut state = self.lock();

@@ -6,8 +6,8 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebear::Failure;
 use forebear::dump::Dump;
+use forebear::{Failure, Request};
 
 use super::board::{Join, Left, since};
 use super::{Coordinator, Joinable};
@@ -123,6 +123,23 @@ pub enum JoinError {
         /// Why.
         source: Arc<std::io::Error>,
     },
+    /// The request that joins is itself a worker of the coordinator, so the join would wait for its own end. Nothing was waited for.
+    ///
+    /// ```
+    /// use forebear_supervise::{Coordinator, JoinError};
+    ///
+    /// let coordinator = Coordinator::new();
+    /// let own = coordinator.clone();
+    /// coordinator.spawn("tidies up", move |_| Ok(own.join()?));
+    /// let error = coordinator.join().unwrap_err();
+    /// let inner = error.failure().and_then(|failure| failure.downcast_ref::<JoinError>());
+    /// assert!(matches!(inner, Some(JoinError::OwnWorker { worker, .. }) if worker == "tidies up"));
+    /// ```
+    #[non_exhaustive]
+    OwnWorker {
+        /// The name by which it was registered.
+        worker: String,
+    },
     /// The request that joins was cancelled. Nothing has changed: the join can be repeated.
     Cancelled,
 }
@@ -172,6 +189,10 @@ impl fmt::Display for JoinError {
                 write!(f, "still running {grace:?} after the stop: {}", Names(stragglers))
             }
             JoinError::Register { .. } => f.write_str("a worker could not be registered"),
+            JoinError::OwnWorker { worker } => write!(
+                f,
+                "the worker `{worker}` joins its own coordinator and would wait for itself: join in the request or thread that made the coordinator"
+            ),
             JoinError::Cancelled => f.write_str("the join was cut short"),
         }
     }
@@ -181,7 +202,7 @@ impl StdError for JoinError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
             JoinError::Failed { failure, .. } => failure.source(),
-            JoinError::Stragglers { .. } => None,
+            JoinError::Stragglers { .. } | JoinError::OwnWorker { .. } => None,
             JoinError::Register { source } => Some(source),
             JoinError::Cancelled => Some(&CANCELLED),
         }
@@ -285,8 +306,8 @@ impl Coordinator {
     /// beginning of the join if that is later, all workers together have the [grace](super::CoordinatorBuilder::grace). Stragglers are no longer registered after
     /// the join: the next one does not wait for them.
     ///
-    /// A worker that joins its own coordinator waits for itself: without limit before a stop. After it a request, which the stop has cancelled, gets
-    /// [`JoinError::Cancelled`], and a thread is a straggler of its own join. Join where no worker runs, as the request or thread that made the coordinator.
+    /// A request that is a worker and joins its own coordinator gets [`JoinError::OwnWorker`], or [`JoinError::Cancelled`] after a stop. A thread that is one waits for itself: without limit
+    /// before a stop, and then as a straggler of its own join. Join where no worker runs, as the request or thread that made the coordinator.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -317,6 +338,10 @@ impl Coordinator {
     pub fn join_with(&self, options: JoinOptions) -> Result<(), JoinError> {
         for register in options.also {
             register(self).map_err(|source| JoinError::Register { source: Arc::new(source) })?;
+        }
+        if let Some(worker) = Request::current().and_then(|request| self.0.board.worker_of(&request)) {
+            forebear::check_cancelled().map_err(|_| JoinError::Cancelled)?;
+            return Err(JoinError::OwnWorker { worker });
         }
         let grace = options.grace.unwrap_or(self.0.grace);
         let join = self.0.board.begin_join();

@@ -258,6 +258,24 @@ fn r28_the_recorded_error_can_be_asked_for_without_a_join_again_and_again() {
 }
 
 #[test]
+fn a_request_that_joins_its_own_coordinator_is_named_and_does_not_wait_for_itself() {
+    let _dog = Watchdog::new("");
+    let coordinator = Coordinator::new();
+    let (own, (joined, comes)) = (coordinator.clone(), mpsc::channel());
+    coordinator.spawn("joins", move |_| {
+        let before = own.join();
+        own.request_stop();
+        joined.send((before, own.join()))?;
+        Ok(())
+    });
+    let (before, after) = comes.come().unwrap();
+    assert!(matches!(&before, Err(JoinError::OwnWorker { worker, .. }) if worker == "joins"), "{before:?}");
+    assert!(before.unwrap_err().to_string().contains("the worker `joins` joins its own coordinator"));
+    assert!(matches!(after, Err(JoinError::Cancelled)), "{after:?}");
+    coordinator.join().unwrap();
+}
+
+#[test]
 fn r29_a_worker_may_register_itself() {
     let _dog = Watchdog::new("");
     let coordinator = Coordinator::new();
