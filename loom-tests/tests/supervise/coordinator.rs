@@ -13,6 +13,13 @@ pub use forebear_runtime::{Cancelled, Failure, TimeoutError};
 #[derive(Clone, Debug)]
 pub enum AnyRequest {}
 
+impl AnyRequest {
+    /// As there. The models have none.
+    pub fn id(&self) -> u64 {
+        match *self {}
+    }
+}
+
 /// As in `forebear`.
 pub mod sync {
     pub use forebear_sync::Event;
