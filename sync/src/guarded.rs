@@ -1,5 +1,5 @@
 //! The lock of a list of waiters: a spin lock held for a few instructions. Its holder never waits, and accesses no word of another
-//! object that it could have to wait for.
+//! object that it could have to wait for. (The holder of a channel's lock may take the one of its batch, whose holder takes none.)
 //!
 //! A thread that finds it locked backs off, longer each time. A read of the word takes its cache line from the core that holds the lock, and
 //! with the line what the lock guards. Left alone, that core makes its next visits at once; two cores that poll all the time pay

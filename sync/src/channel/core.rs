@@ -3,6 +3,7 @@
 //! # Vocabulary
 //!
 //! * **to put**, **to take**: a send and a receive that do not wait.
+//! * **batch**: items that a receiver has taken out in one visit, for the next receives ([`batch`]).
 //! * **slot**: the value of a waiter's place in a queue: the item that a sender brings, or that a receiver is given.
 //! * **to serve** a waiter: to choose it, and to take the item out of its slot or to put one in.
 //! * **over**: a side is over when its last end was dropped.
@@ -17,6 +18,8 @@
 //! * a take that finds no item takes the most urgent sender's item from its slot. In a channel of capacity 0 each item takes this way.
 //!
 //! The operation wakes the waiter after it has released the lock.
+//!
+//! A receive of an item that is in the batch is the exception: it touches neither that lock nor its line of memory.
 //!
 //! This file has the decisions. [`waiting`] has the waits of a send and a receive, [`short`] their usual steps, [`listing`] the waits of an arm of
 //! `select!`, which stands in several queues, and [`store`] the containers of the items.
@@ -37,6 +40,8 @@
 //! * **N2** While a receiver waits there is no item; while a sender waits there is no room. Listed waiters that have left their wait
 //!   do not count.
 //! * **N3** No item is dropped, and no waiter is woken, under the lock.
+//!
+//! N4 to N7 are those of the [batch](batch).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -48,15 +53,19 @@ use forebear_context::error::internal::drop_each;
 use forebear_context::shim::mutant;
 
 use super::error::{TryRecvError, TrySendError};
-use super::retries::{NOBODY, Retries};
+use super::retries::{NOBODY, Retries, pause};
 use crate::guarded::Guarded;
 use crate::lock_queue::{Chosen, ChosenList, LockQueue, Place};
 
+mod batch;
 mod listing;
 mod short;
 mod store;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 mod waiting;
 
+use self::batch::LazyBatch;
 pub(crate) use self::store::Store;
 
 /// No bound on the items.
@@ -74,6 +83,7 @@ pub(crate) struct Channel<T, S = VecDeque<T>> {
     state: Guarded<ChannelState<T, S>>,
     capacity: usize,
     label: Label,
+    batch: LazyBatch<T>,
     /// The guard is of no type in particular; what goes through it must be `Send`.
     _items: PhantomData<*mut T>,
 }
@@ -94,14 +104,17 @@ struct ChannelState<T, S> {
     /// How often a sender retries before it waits for room, and a receiver before it waits for an item.
     sends: Retries,
     receives: Retries,
-    /// The thread of the last sender, and of the last receiver, that served a waiter or would have had to wait. [`NOBODY`] if it used a method
-    /// that never waits. Most operations do not write them.
-    put_on: usize,
-    took_on: usize,
+    /// The thread of the last sender, and of the last receiver that served a waiter or would have had to wait. [`NOBODY`] if it served one by a
+    /// method that never waits; those tell nothing else.
+    put_on: u32,
+    took_on: u32,
+    /// At least the number of items in the batch (N4).
+    in_batch: u16,
     items: S,
     senders: LockQueue<Slot<T>>,
     receivers: LockQueue<Slot<T>>,
 }
+
 /// What is left to do after the cold part of an operation.
 pub(crate) enum ChannelStep<R> {
     Done(R),
@@ -124,7 +137,8 @@ impl<T, S: Store<T>> ChannelState<T, S> {
         &mut self,
         item: T,
         capacity: usize,
-        on: impl FnOnce() -> usize,
+        batch: &LazyBatch<T>,
+        on: impl FnOnce() -> u32,
     ) -> Result<Served<T>, TrySendError<T>> {
         if self.receiving_is_over {
             return Err(TrySendError::Disconnected(item));
@@ -139,15 +153,79 @@ impl<T, S: Store<T>> ChannelState<T, S> {
                 return Ok(Some(receiver));
             }
         }
-        if self.items.len() < capacity {
+        if self.has_room(capacity, batch) {
+            match on() {
+                NOBODY => {}
+                on => self.put_on = on,
+            }
             self.items.push(item);
             return Ok(None);
         }
         Err(TrySendError::Full(item))
     }
 
+    /// At least the number of items in the channel.
+    #[inline(always)]
+    fn held_items(&self) -> usize {
+        self.items.len() + if S::HAS_BATCHES { self.in_batch.into() } else { 0 }
+    }
+
+    /// Whether there is room for another item.
     #[inline]
-    fn take(&mut self, on: impl FnOnce() -> usize) -> Result<(T, Served<T>), TryRecvError> {
+    fn has_room(&mut self, capacity: usize, batch: &LazyBatch<T>) -> bool {
+        if self.held_items() < capacity {
+            return true;
+        }
+        S::HAS_BATCHES && self.in_batch > 0 && {
+            self.in_batch = batch.len() as u16;
+            self.items.len() + usize::from(self.in_batch) < capacity
+        }
+    }
+
+    /// Whether a receiver on the thread `on` that has taken an item takes out the rest, too. It does if another worker has put the
+    /// last one, as far as known.
+    #[inline(always)]
+    fn makes_a_batch(&self, rest: usize, on: u32) -> bool {
+        S::HAS_BATCHES
+            && rest > 0
+            && self.put_on != on
+            && self.put_on != NOBODY
+            && self.in_batch == 0
+            && !self.senders_wait
+    }
+
+    /// Fills the batch, if it is one for a receiver on the thread `on` that has taken an item. Answers whether it lacks memory for that, which
+    /// the caller takes when it has released the lock.
+    #[must_use = "memory is taken without the lock"]
+    fn fill(&mut self, batch: &LazyBatch<T>, capacity: usize, on: u32) -> bool {
+        if !self.makes_a_batch(self.items.len(), on) {
+            return false;
+        }
+        let filled = batch.fill(&mut self.items, capacity);
+        self.in_batch = filled.unwrap_or(0);
+        filled.is_none()
+    }
+
+    /// Gives the batch back to the store, so that N5 holds when a sender waits.
+    fn give_back(&mut self, batch: &LazyBatch<T>) {
+        if S::HAS_BATCHES && self.in_batch > 0 {
+            batch.give_back(&mut self.items);
+            self.in_batch = 0;
+        }
+    }
+
+    #[inline]
+    fn take(
+        &mut self,
+        batch: &LazyBatch<T>,
+        on: impl FnOnce() -> u32,
+    ) -> Result<(T, Served<T>), TryRecvError> {
+        if S::HAS_BATCHES && mutant!("store_before_the_batch", false, self.in_batch > 0) {
+            if let Some(item) = batch.pop() {
+                return Ok((item, None));
+            }
+            self.in_batch = 0;
+        }
         let item = self.items.pop();
         let mut served = None;
         if self.senders_wait {
@@ -182,11 +260,12 @@ impl<T, S: Store<T>> Channel<T, S> {
             receives: Retries::new(),
             put_on: NOBODY,
             took_on: NOBODY,
+            in_batch: 0,
             items,
             senders: LockQueue::new(),
             receivers: LockQueue::new(),
         };
-        Channel { state: Guarded::new(state), capacity, label, _items: PhantomData }
+        Channel { state: Guarded::new(state), capacity, label, batch: LazyBatch::new(), _items: PhantomData }
     }
 
     pub(super) fn label(&self) -> Label {
@@ -198,7 +277,7 @@ impl<T, S: Store<T>> Channel<T, S> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.state.with(|state| state.items.len())
+        self.state.with(|state| state.items.len() + if state.in_batch > 0 { self.batch.len() } else { 0 })
     }
 
     /// Whether the last receiver has been dropped.
@@ -210,7 +289,7 @@ impl<T, S: Store<T>> Channel<T, S> {
 
     #[inline]
     pub(super) fn put(&self, item: T) -> Result<(), TrySendError<T>> {
-        let served = self.state.with_mut(|state| state.put(item, self.capacity, || NOBODY))?;
+        let served = self.state.with_mut(|state| state.put(item, self.capacity, &self.batch, || NOBODY))?;
         wake(served);
         Ok(())
     }
@@ -223,7 +302,7 @@ impl<T, S: Store<T>> Channel<T, S> {
             {
                 state.sending_is_over = true;
             }
-            state.put(item, self.capacity, || NOBODY)
+            state.put(item, self.capacity, &self.batch, || NOBODY)
         });
         mutant!("over_after_the_last", self.state.with_mut(|state| state.sending_is_over = true));
         wake(put?);
@@ -232,8 +311,37 @@ impl<T, S: Store<T>> Channel<T, S> {
 
     #[inline]
     pub(super) fn take(&self) -> Result<T, TryRecvError> {
-        let (taken, spare) = self.state.with_mut(|state| (state.take(|| NOBODY), state.items.spare()));
+        if S::HAS_BATCHES
+            && let Some(item) = self.batch.pop()
+        {
+            return Ok(item);
+        }
+        let (taken, spare) =
+            self.state.with_mut(|state| (state.take(&self.batch, || NOBODY), state.items.spare()));
         drop(spare);
+        let (item, served) = taken?;
+        wake(served);
+        Ok(item)
+    }
+
+    /// The same, but may fill a batch. By a thread that has no context.
+    #[inline]
+    pub(super) fn take_outside(&self, hurries: bool) -> Result<T, TryRecvError> {
+        if let Some(item) = self.batch.pop() {
+            return Ok(item);
+        }
+        if !hurries {
+            pause(self.batch.pauses());
+        }
+        let (taken, lacks_memory, spare) = self.state.with_mut(|state| {
+            let taken = state.take(&self.batch, || NOBODY);
+            let lacks_memory = taken.is_ok() && state.fill(&self.batch, self.capacity, NOBODY);
+            (taken, lacks_memory, state.items.spare())
+        });
+        drop(spare);
+        if lacks_memory {
+            self.batch.reserve(self.capacity);
+        }
         let (item, served) = taken?;
         wake(served);
         Ok(item)
@@ -250,14 +358,24 @@ impl<T, S: Store<T>> Channel<T, S> {
     }
 
     /// The last receiver is dropped. Drops the items that were not received; waiting senders get theirs back.
-    pub(super) fn end_receiving(&self) {
+    ///
+    /// # Safety
+    ///
+    /// Nobody receives at the same time or later.
+    pub(super) unsafe fn end_receiving(&self) {
         let (woken, mut dropped) = self.state.with_mut(|state| {
             state.receiving_is_over = true;
+            state.in_batch = 0;
             (all_of(&state.senders, state.senders_wait), std::mem::take(&mut state.items))
         });
         woken.wake();
+        // SAFETY: N7, by contract.
+        let mut batch = if S::HAS_BATCHES { unsafe { self.batch.free() } } else { VecDeque::new() };
         // One after the other: a second destructor that panics would end the process.
-        drop_each(std::iter::from_fn(|| dropped.pop()));
+        let next = || {
+            if S::HAS_BATCHES { batch.pop_front().or_else(|| dropped.pop()) } else { dropped.pop() }
+        };
+        drop_each(std::iter::from_fn(next));
     }
 }
 

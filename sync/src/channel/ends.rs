@@ -11,6 +11,7 @@ use forebear_context::shim::{Arc, mutant};
 
 use super::core::{Channel, UNBOUNDED};
 use super::error::{RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError};
+use super::retries::is_in_a_hurry;
 use crate::here::with_context;
 
 /// So many items at most are made room for before there are any.
@@ -295,7 +296,7 @@ impl<T> Receiver<T> {
         let channel = &self.shared.channel;
         if current().is_none() {
             // A thread that no runtime knows makes a context only if it must wait.
-            match channel.take() {
+            match channel.take_outside(is_in_a_hurry(timeout)) {
                 Ok(item) => return Ok(item),
                 Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
                 Err(TryRecvError::Empty) => {}
@@ -446,7 +447,8 @@ impl<T> Drop for Sender<T> {
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         if self.shared.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.shared.channel.end_receiving();
+            // SAFETY: this was the last receiver.
+            unsafe { self.shared.channel.end_receiving() };
         }
     }
 }

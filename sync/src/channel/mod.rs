@@ -31,6 +31,13 @@
 //! side. The caller's worker does nothing else meanwhile. Only then does the caller enter the queue. A wait with a limit below a
 //! millisecond does not poll. Where polls are in vain they become fewer, down to one try in sixteen waits.
 //!
+//! # Streams between workers
+//!
+//! A receiver that finds several items from another worker takes them out of the channel's shared memory at once, so that the next receives do not
+//! contend with the senders. If they were few, the receive after them begins with a pause of up to two microseconds, in which more items are
+//! sent. None of that can be seen but by the time that it takes: such items still count for the length and the bound, and go to whoever
+//! receives next. For this a channel takes memory a second time, for up to 1024 items and 64 KiB, once it is in need of it.
+//!
 //! # Panics
 //!
 //! In a [`no_suspend`](https://docs.rs/forebear/latest/forebear/fn.no_suspend.html) region, whatever would have to wait.

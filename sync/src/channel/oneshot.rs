@@ -236,7 +236,8 @@ impl<T> Drop for Sender<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        self.channel.end_receiving();
+        // SAFETY: this was the last receiver.
+        unsafe { self.channel.end_receiving() };
     }
 }
 

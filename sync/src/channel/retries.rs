@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebear_context::context::Context;
 use forebear_context::shim::hint;
 
 /// So often at most. None in a model: a look changes nothing.
@@ -23,7 +24,13 @@ const TRIES: u8 = 16;
 const HURRY: Duration = Duration::from_millis(1);
 
 /// The number of no thread.
-pub(super) const NOBODY: usize = usize::MAX;
+pub(super) const NOBODY: u32 = u32::MAX;
+
+/// The number of the thread on which a context runs, as far as a hint needs it.
+#[inline(always)]
+pub(super) fn on_of(context: &Context) -> u32 {
+    context.place().get() as u32
+}
 
 /// See the module head. Under the channel's lock.
 #[derive(Debug)]
@@ -41,7 +48,7 @@ impl Retries {
 
     /// Whether a caller on the thread `on` that has retried `looked` times retries again before it waits. `other` is the thread of the
     /// other side.
-    pub(super) fn again(&mut self, on: usize, other: usize, looked: u8) -> bool {
+    pub(super) fn again(&mut self, on: u32, other: u32, looked: u8) -> bool {
         if other == on || other == NOBODY || LOOKS == 0 {
             return false;
         }
@@ -82,7 +89,7 @@ mod tests {
     use super::*;
 
     /// Waits, and looks in vain. Answers how often.
-    fn in_vain(retries: &mut Retries, other: usize) -> u8 {
+    fn in_vain(retries: &mut Retries, other: u32) -> u8 {
         let mut looked = 0;
         while retries.again(8, other, looked) {
             looked += 1;

@@ -4,6 +4,7 @@
 mod cancelling;
 mod items;
 mod short;
+mod streams;
 #[path = "../../support/mod.rs"]
 mod support;
 mod turns;

@@ -14,6 +14,7 @@
 use std::cell::Cell;
 
 use forebear_context::context::{Context, Ticket};
+use forebear_context::shim::mutant;
 
 use super::{Channel, Slot, Spot, Store};
 use crate::lock_queue::Place;
@@ -33,6 +34,7 @@ impl<T, S: Store<T>> Channel<T, S> {
         self.state.with_mut(|state| {
             // SAFETY: L1.
             let waits = state.items.len() == 0
+                && mutant!("arm_receives_beside_a_batch", true, state.in_batch == 0)
                 && !state.sending_is_over
                 && !unsafe { state.senders.has_others(context) };
             #[cfg(mutant = "arm_enters_without_a_look")]
@@ -76,8 +78,13 @@ impl<T, S: Store<T>> Channel<T, S> {
         item: &mut Option<T>,
     ) -> bool {
         self.state.with_mut(|state| {
+            let many =
+                mutant!("arm_sends_beside_a_batch", state.items.len() + usize::from(state.in_batch), {
+                    state.give_back(&self.batch);
+                    state.items.len()
+                },);
             // SAFETY: L1.
-            let waits = state.items.len() >= self.capacity
+            let waits = many >= self.capacity
                 && !state.receiving_is_over
                 && !unsafe { state.receivers.has_others(context) };
             if waits {

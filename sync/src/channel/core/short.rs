@@ -25,8 +25,9 @@ use forebear_context::context::{Context, Reason, Ticket};
 use forebear_context::lineage::LEAST_KEY;
 use forebear_context::shim::mutant;
 
+use super::batch::ShortPop;
 use super::{Channel, ChannelState, Slot, Spot, Store};
-use crate::channel::retries::NOBODY;
+use crate::channel::retries::{NOBODY, on_of};
 use crate::guarded::Hold;
 use crate::lock_queue::{Chosen, Place};
 
@@ -76,9 +77,16 @@ impl<T, S: Store<T>> Channel<T, S> {
         if !context.is_undisturbed() {
             return ShortTake::General(None);
         }
+        if S::HAS_BATCHES {
+            match self.batch.pop_shortly(item) {
+                ShortPop::Popped => return ShortTake::Taken,
+                ShortPop::Nothing => {}
+                ShortPop::Call => return ShortTake::General(None),
+            }
+        }
         let Some(held) = self.state.try_hold() else { return ShortTake::General(None) };
         let take = |state: &mut ChannelState<T, S>| {
-            if state.take_shortly(item) {
+            if state.take_shortly(context, item) {
                 return Some(ShortTake::Taken);
             }
             let key = state.waits_shortly(context)?;
@@ -88,7 +96,7 @@ impl<T, S: Store<T>> Channel<T, S> {
             // SAFETY: L4: the place lies on the context's own stack.
             let place = spot.write(unsafe { Place::with_key(context, ticket, key, Cell::new(None)) });
             // SAFETY: L1, L2: the place stays in its frame until it is out, and no receiver waits.
-            unsafe { state.receivers.enter_empty(place, state.took_on) };
+            unsafe { state.receivers.enter_empty(place, context.place().get()) };
             state.receivers_wait = true;
             Some(ShortTake::Park(ticket))
         };
@@ -110,7 +118,8 @@ impl<T, S: Store<T>> ChannelState<T, S> {
         // SAFETY: the caller forgets the item if it is moved out here.
         let moved = || unsafe { std::ptr::read(&raw const **item) };
         if !mutant!("stored_past_a_receiver", false, self.receivers_wait) {
-            return (self.items.len() < capacity && self.items.has_memory()).then(|| {
+            return (self.held_items() < capacity && self.items.has_memory()).then(|| {
+                self.put_on = on_of(context);
                 self.items.push(moved());
                 ShortPut::Stored
             });
@@ -118,15 +127,19 @@ impl<T, S: Store<T>> ChannelState<T, S> {
         // SAFETY: L1; the caller wakes the chosen waiter.
         let receiver = unsafe { self.receivers.choose_only() }?;
         self.receivers_wait = false;
-        self.put_on = context.place().get();
+        self.put_on = on_of(context);
         // The slot of a receiver that waits is empty; to drop what was there would be a call.
         forget(receiver.place().value.replace(Some(moved())));
         Some(ShortPut::Given(receiver))
     }
 
     #[inline(always)]
-    fn take_shortly(&mut self, item: &mut MaybeUninit<T>) -> bool {
-        if self.senders_wait || !self.items.pops_shortly() {
+    fn take_shortly(&mut self, context: &Context, item: &mut MaybeUninit<T>) -> bool {
+        if self.senders_wait
+            || (S::HAS_BATCHES && self.in_batch > 0)
+            || !self.items.pops_shortly()
+            || self.makes_a_batch(self.items.len() - 1, on_of(context))
+        {
             return false;
         }
         match self.items.pop() {
@@ -141,8 +154,9 @@ impl<T, S: Store<T>> ChannelState<T, S> {
     /// Whether the calling receiver waits at once, and as the only one. Answers the key of its place.
     #[inline(always)]
     fn waits_shortly(&mut self, context: &Context) -> Option<u64> {
-        let on = context.place().get();
+        let on = on_of(context);
         let waits = self.items.len() == 0
+            && mutant!("short_wait_beside_a_batch", true, !S::HAS_BATCHES || self.in_batch == 0)
             && !self.senders_wait
             && !mutant!("short_wait_past_the_end", false, self.sending_is_over)
             && !mutant!("short_wait_beside_another", false, self.receivers_wait)

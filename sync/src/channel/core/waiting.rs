@@ -33,11 +33,12 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::time::Duration;
 
 use forebear_context::context::{Cause, Context, Reason};
+use forebear_context::shim::mutant;
 
 use super::short::{Held, ShortPut, ShortTake};
 use super::{Channel, ChannelState, ChannelStep, Slot, Spot, Store, wake};
 use crate::channel::error::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
-use crate::channel::retries::{ROOM, SOMETHING, is_in_a_hurry, pause};
+use crate::channel::retries::{ROOM, SOMETHING, is_in_a_hurry, on_of, pause};
 use crate::lock_queue::Place;
 
 impl<T, S: Store<T>> Channel<T, S> {
@@ -156,27 +157,35 @@ impl<T, S: Store<T>> Channel<T, S> {
         let mut looked = 0;
         loop {
             let hold = held.take().unwrap_or_else(|| self.state.hold());
-            let put = hold.with_mut(|state| match state.put(item, self.capacity, || context.place().get()) {
-                Err(TrySendError::Full(item)) if may_wait => {
-                    state.put_on = context.place().get();
-                    if !hurries
-                        && state.senders.is_empty()
-                        && state.sends.again(state.put_on, state.took_on, looked)
-                    {
-                        return Err(TrySendError::Full(item));
+            let put =
+                hold.with_mut(|state| match state.put(item, self.capacity, &self.batch, || on_of(context)) {
+                    Err(TrySendError::Full(mut item)) if may_wait => {
+                        state.put_on = on_of(context);
+                        if !hurries
+                            && state.senders.is_empty()
+                            && state.sends.again(state.put_on, state.took_on, looked)
+                        {
+                            return Err(TrySendError::Full(item));
+                        }
+                        if mutant!("sender_waits_beside_a_batch", false, state.in_batch > 0) {
+                            state.give_back(&self.batch);
+                            match state.put(item, self.capacity, &self.batch, || on_of(context)) {
+                                Err(TrySendError::Full(back)) => item = back,
+                                put => return put.map(Ok),
+                            }
+                        }
+                        // SAFETY: C2: this is the context's own stack; C4: the caller's end keeps the channel, and nothing unwinds
+                        // before the wait is parked.
+                        let ticket = unsafe { context.begin(Reason::Send, self.target()) };
+                        // SAFETY: L4: the place lies on the context's own stack.
+                        let place = spot.write(unsafe { Place::new(context, ticket, Cell::new(Some(item))) });
+                        // SAFETY: L1, L2: the place stays in its frame until it is out.
+                        unsafe { state.senders.enter(place) };
+                        state.senders_wait = true;
+                        Ok(Err(ticket))
                     }
-                    // SAFETY: C2: this is the context's own stack; C4: the caller's end keeps the channel, and nothing unwinds
-                    // before the wait is parked.
-                    let ticket = unsafe { context.begin(Reason::Send, self.target()) };
-                    // SAFETY: L4: the place lies on the context's own stack.
-                    let place = spot.write(unsafe { Place::new(context, ticket, Cell::new(Some(item))) });
-                    // SAFETY: L1, L2: the place stays in its frame until it is out.
-                    unsafe { state.senders.enter(place) };
-                    state.senders_wait = true;
-                    Ok(Err(ticket))
-                }
-                put => put.map(Ok),
-            });
+                    put => put.map(Ok),
+                });
             match put {
                 Ok(Ok(served)) => {
                     wake(served);
@@ -217,24 +226,28 @@ impl<T, S: Store<T>> Channel<T, S> {
         }
         let mut may_wait = context.no_suspend().get() == 0;
         let mut looked = 0;
+        if S::HAS_BATCHES && held.is_none() && !hurries {
+            pause(self.batch.pauses());
+        }
         loop {
             #[cfg(mutant = "receiver_is_listed_without_a_look")]
-            let seen = self.state.with_mut(|state| state.take(|| crate::channel::retries::NOBODY));
+            let seen =
+                self.state.with_mut(|state| state.take(&self.batch, || crate::channel::retries::NOBODY));
             let take = |state: &mut ChannelState<T, S>| {
                 #[cfg(mutant = "receiver_is_listed_without_a_look")]
                 return (seen, state).0;
                 #[cfg(not(mutant = "receiver_is_listed_without_a_look"))]
-                state.take(|| context.place().get())
+                state.take(&self.batch, || on_of(context))
             };
             let hold = held.take().unwrap_or_else(|| self.state.hold());
-            let (taken, spare) = hold.with_mut(|state| match take(state) {
+            let (taken, lacks_memory, spare) = hold.with_mut(|state| match take(state) {
                 Err(TryRecvError::Empty) if may_wait => {
-                    state.took_on = context.place().get();
+                    state.took_on = on_of(context);
                     if !hurries
                         && state.receivers.is_empty()
                         && state.receives.again(state.took_on, state.put_on, looked)
                     {
-                        return (Err(TryRecvError::Empty), None);
+                        return (Err(TryRecvError::Empty), false, None);
                     }
                     // SAFETY: C2: this is the context's own stack; C4: the caller's end keeps the channel, and nothing unwinds before
                     // the wait is parked.
@@ -244,11 +257,18 @@ impl<T, S: Store<T>> Channel<T, S> {
                     // SAFETY: L1, L2: the place stays in its frame until it is out.
                     unsafe { state.receivers.enter(place) };
                     state.receivers_wait = true;
-                    (Ok(Err(ticket)), None)
+                    (Ok(Err(ticket)), false, None)
                 }
-                taken => (taken.map(Ok), state.items.spare()),
+                taken => {
+                    let lacks_memory =
+                        taken.is_ok() && state.fill(&self.batch, self.capacity, on_of(context));
+                    (taken.map(Ok), lacks_memory, state.items.spare())
+                }
             });
             drop(spare);
+            if lacks_memory {
+                self.batch.reserve(self.capacity);
+            }
             match taken {
                 Ok(Ok((item, served))) => {
                     wake(served);
