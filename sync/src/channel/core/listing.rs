@@ -78,11 +78,8 @@ impl<T, S: Store<T>> Channel<T, S> {
         item: &mut Option<T>,
     ) -> bool {
         self.state.with_mut(|state| {
-            let many =
-                mutant!("arm_sends_beside_a_batch", state.items.len() + usize::from(state.in_batch), {
-                    state.give_back(&self.batch);
-                    state.items.len()
-                },);
+            mutant!("arm_sends_beside_a_batch", (), state.give_back(&self.batch));
+            let many = mutant!("arm_sends_beside_a_batch", state.held_items(), state.items.len());
             // SAFETY: L1.
             let waits = many >= self.capacity
                 && !state.receiving_is_over

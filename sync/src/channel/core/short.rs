@@ -12,6 +12,7 @@
 //! | the lock is taken; a cancel may concern the caller; its context shows no words | the answer takes a call |
 //! | the side of the other is over | there is nothing to send or receive |
 //! | several receivers wait, or the one has left its wait, or its wait is held | the queue decides who is next |
+//! | several items of another worker are there, at a receive; the batch's lock is taken, or a visit begins with pauses | a batch is filled, or waited for |
 //! | a sender waits, at a receive | the sender is served, too |
 //! | an item has to wait for room | the sender becomes a waiter; in a channel that is used in turns this is rare |
 //! | the store takes or gives back memory | that calls the allocator |
