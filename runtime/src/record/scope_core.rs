@@ -100,7 +100,8 @@ impl ScopeCore {
         // SAFETY: the region's name lies in a frame below the scope's, which stays while the scope is open.
         let region = self.region.map(|region| unsafe { region.as_ref() });
         if region.is_none() {
-            self.jobs.count();
+            // SAFETY: JC2: the caller has the reference to the scope.
+            unsafe { self.jobs.count(ptr::eq(fiber::current(), self.fiber)) };
         }
         region
     }

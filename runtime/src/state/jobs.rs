@@ -8,7 +8,7 @@
 //!
 //! # How jobs are counted
 //!
-//! The owner counts its fast spawns in a plain cell. All other spawns are counted by an increment of the shared count. A job that ends
+//! The owner counts its spawns in a plain cell, until it begins to wait. All other spawns are counted by an increment of the shared count. A job that ends
 //! decrements the shared count, on whatever thread it ends. So the shared count begins at [`FAR`], above all that it can fall to. When the
 //! owner begins to wait it subtracts `FAR` and adds the plain count. From then on the shared count is the number of jobs that are left, and
 //! the decrement that brings it to zero wakes the owner.
@@ -20,12 +20,12 @@
 //! not null: a spawner without a fiber compares unequal to it.
 //!
 //! The owner can spawn after it has begun to wait: a destructor that runs on the owner's stack inside the wait may do it. That spawn is
-//! counted by an increment, since the plain count has been read. The job whose captures are dropped is not counted down yet, so the shared
+//! counted by an increment, since the plain count has been *closed*. The job whose captures are dropped is not counted down yet, so the shared
 //! count is not zero.
 //!
 //! # Invariants
 //!
-//! * **JC1** The plain count is accessed by the owner only.
+//! * **JC1** The plain count, and whether it is closed, is accessed by the owner only.
 //! * **JC2** A thread that counts a job ensures that the scope is not over meanwhile. Either the body is not over, or a
 //!   job that is not counted down yet holds the reference to the scope.
 //! * **JC3** The decrement of a job is its thread's last access to anything that the job borrows, and to the scope. The one that brings the
@@ -54,8 +54,10 @@ struct OwnLine<T>(T);
 pub struct Jobs {
     /// See the module head.
     count: OwnLine<AtomicI64>,
-    /// Fast spawns.
+    /// The owner's spawns.
     here: UnsafeCell<i64>,
+    /// The owner has begun to wait.
+    is_closed: UnsafeCell<bool>,
     /// The owner that spawns fast, or [`NOBODY`].
     fast: AtomicPtr<()>,
     /// The waiter that the last job wakes.
@@ -72,6 +74,7 @@ impl Jobs {
         Jobs {
             count: OwnLine(AtomicI64::new(FAR)),
             here: UnsafeCell::new(0),
+            is_closed: UnsafeCell::new(false),
             fast: AtomicPtr::new(fast.map_or(NOBODY, NonNull::as_ptr)),
             waiter: UnsafeCell::new(None),
         }
@@ -109,10 +112,21 @@ impl Jobs {
         fast
     }
 
-    /// Counts a job that is about to be spawned by anybody.
-    pub fn count(&self) {
-        // JC2: the count is not zero, so nothing has to be ordered here.
-        self.count.0.fetch_add(1, Ordering::Relaxed);
+    /// Counts a job that is about to be spawned by the caller, who is the owner if `by_owner` says so.
+    ///
+    /// # Safety
+    ///
+    /// JC2; `by_owner` is true only for the owner.
+    pub unsafe fn count(&self, by_owner: bool) {
+        // SAFETY: JC1: the caller is the owner.
+        let is_closed = || self.is_closed.with(|closed| unsafe { *closed });
+        if by_owner && !mutant!("owner_counts_in_a_closed_cell", false, is_closed()) {
+            // SAFETY: as above.
+            unsafe { self.add_here(1) };
+        } else {
+            // JC2: the count is not zero, so nothing has to be ordered here.
+            self.count.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Takes back the count of a job: it was taken by value, and its value with it, or could not be made. The caller is on `fiber`.
@@ -201,6 +215,8 @@ impl Jobs {
         mutant!("owner_counts_on", (), self.stop_fast());
         // SAFETY: JC4: nobody reads it before the subtraction.
         self.waiter.with_mut(|waiter| unsafe { *waiter = Some((NonNull::from(context), ticket)) });
+        // SAFETY: JC1.
+        self.is_closed.with_mut(|closed| unsafe { *closed = true });
         // SAFETY: JC1.
         let rest = FAR - self.here.with(|here| unsafe { *here });
         self.count.0.fetch_sub(rest, Ordering::AcqRel) == rest
