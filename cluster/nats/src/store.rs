@@ -1,5 +1,6 @@
 //! What a job keeps on the server: the streams of tasks and of results, the consumers that read them, the objects, and the lock of the coordinator.
 
+mod deaf;
 mod election;
 mod objects;
 mod purge;
@@ -14,6 +15,7 @@ use async_nats::jetstream::{self, AckKind, Context, kv};
 use async_nats::{Client, HeaderMap, Subject, Subscriber};
 use bytes::Bytes;
 
+use self::deaf::Deaf;
 pub(crate) use self::election::{Silent, while_electing};
 use self::refused::Refused;
 use crate::wire::{Names, Times};
@@ -46,6 +48,7 @@ pub(crate) struct Looked {
 pub(crate) struct Looks {
     pub(crate) queue: Looked,
     pub(crate) results: Looked,
+    deaf: Deaf,
 }
 
 impl Looked {
@@ -326,7 +329,8 @@ impl Store {
         let [queue, results] = self.consumers(times);
         let (queue, again) = self.look_at(queue, before.map(|before| before.queue)).await?;
         let (results, too) = self.look_at(results, before.map(|before| before.results)).await?;
-        Ok((Looks { queue, results }, again || too))
+        let deaf = self.probe(before.map(|before| before.deaf).unwrap_or_default()).await;
+        Ok((Looks { queue, results, deaf }, again || too))
     }
 
     async fn look_at(

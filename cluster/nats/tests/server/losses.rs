@@ -379,3 +379,20 @@ fn a_consumer_that_says_nothing_while_its_stream_does_is_made_anew() {
     }
     assert_eq!(cluster.metrics().done, 400);
 }
+
+/// As if the leader of the stream of results did not listen: what is published there is lost, until another is elected. All else is answered.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_stream_that_has_a_leader_and_takes_nothing_elects_another() {
+    let (job, sieve) = (job(), Sieve::before(shared_port()));
+    let cluster = start(engine(&sieve.url(), &job, LONG).workers(1).unavailable_after(LONG)).start().unwrap();
+    assert_eq!(cluster.schedule(&ADD, (1, 1)).unwrap().fetch().unwrap(), 2);
+    let (subject, mut is_other) = (format!("PUB fb.{job}.result "), false);
+    let elects = format!("$JS.API.STREAM.LEADER.STEPDOWN.FB_{job}_RESULTS");
+    sieve.lose(move |message| {
+        is_other |= message.contains(&elects);
+        !is_other && message.contains(&subject)
+    });
+    assert_eq!(cluster.schedule(&ADD, (2, 1)).unwrap().fetch().unwrap(), 3);
+    assert_eq!(cluster.metrics().done, 2);
+}
