@@ -41,7 +41,7 @@
 //!   do not count.
 //! * **N3** No item is dropped, and no waiter is woken, under the lock.
 //!
-//! N4 to N7 are those of the [batch](batch).
+//! N4 to N7 stand in the head of [`batch`].
 
 use std::cell::Cell;
 use std::collections::VecDeque;
