@@ -24,7 +24,7 @@
 //!
 //! The client connects again by itself. Meanwhile silence counts for nobody's death, and what is to be recorded waits. Then the loop looks whether the streams are there and hold what they should:
 //! a server may have come back with an empty store. It also looks every two seconds, since a power cut
-//! may lose what the server has confirmed. If it cannot look, the server counts as [`Away`], as without a connection: after `unavailable_after` the coordinator is told. A consumer that passes messages over is made anew, and so is one that says nothing for too long while its stream does. A stream that takes nothing for too long elects another leader. If the queue has fewer messages than tasks, what is queued is published again, as the next copy. If a worker has a task no more, and its record is not there, that
+//! may lose what the server has confirmed. If it cannot look, the server counts as [`Away`], as without a connection: after `unavailable_after` the engine tells the coordinator. A consumer that passes messages over is made anew, and so is one that says nothing for too long while its stream does. A stream that takes nothing for too long elects another leader. If the queue has fewer messages than tasks, what is queued is published again, as the next copy. If a worker has a task no more, and its record is not there, that
 //! task is run again.
 
 mod away;

@@ -112,7 +112,7 @@ impl Jobs {
         fast
     }
 
-    /// Counts a job that is about to be spawned by the caller, who is the owner if `by_owner` says so.
+    /// Counts a job that the caller is about to spawn. `by_owner`: the caller is the owner.
     ///
     /// # Safety
     ///

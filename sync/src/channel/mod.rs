@@ -34,9 +34,9 @@
 //! # Streams between workers
 //!
 //! A receiver that finds several items from another worker takes them out of the channel's shared memory at once, so that the next receives do not
-//! contend with the senders. If they were few, the receive after them begins with a pause of up to two microseconds, in which more items are
-//! sent. None of that can be seen but by the time that it takes: such items still count for the length and the bound, and go to whoever
-//! receives next. For this a channel takes memory a second time, for up to 1024 items and 64 KiB, once it is in need of it.
+//! contend with the senders. If they were few, the receive after them begins with up to 80 pauses of the processor (0.8 µs on a Xeon of 2021), in which
+//! senders send more. A program sees none of that but the time: such items still count for the length and the bound, and the next receiver gets
+//! them. For this a channel takes memory a second time, for up to 1024 items and 64 KiB, once it is in need of it.
 //!
 //! # Panics
 //!

@@ -1,10 +1,11 @@
 //! What a job does about a stream that has a leader and takes no messages.
 //!
-//! After servers of a cluster were killed or stood still, version 2.9 now and then has a leader for a stream that does not listen to the stream's subjects: who
-//! publishes there is told that nobody responds, without end, while the stream and its consumers answer all that they are asked. Tasks then run, and nobody can record
+//! After servers of a cluster died or stood still, version 2.9 now and then has a leader for a stream that does not listen to the stream's subjects. The server answers each
+//! message there that nobody responds, without end, while the stream and its consumers answer every other request. Tasks then run, and no worker can record
 //! their results. Another leader does listen, so the stream elects one. Nothing is lost by that.
 //!
 //! Each look at the streams therefore has a *probe* for each: a message that says it is meant for another stream. A leader that listens refuses it, and stores nothing.
+//! The streams of the lock and of the objects have no probe.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use super::Store;
 /// So long a probe waits for its answer.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// A stream that takes nothing for so long elects another leader. The next election may take as long.
+/// A stream that takes nothing for so long elects another leader, and again after as long.
 const DEAF: Duration = Duration::from_secs(8);
 
 /// No stream of a job has this name.

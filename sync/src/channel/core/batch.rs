@@ -4,9 +4,9 @@
 //! alternate pay for two moves an item. So a receiver that finds several items, put by another worker, takes them out in one visit. The
 //! next receives take them from the batch, which has a line and a lock of its own, and leave the other line to the senders.
 //!
-//! A receiver that is faster than the senders would come back after a few items. So after a small batch the next visit begins with pauses,
-//! of half a microsecond to two, while more items are put. A single item is no batch, and causes no pause: two partners that
-//! answer each other do not wait.
+//! A receiver that is faster than the senders would come back after a few items. So after a small batch the next visit begins with up to 80
+//! pauses of the processor, while the senders put more items: less than a microsecond where a pause takes 10 ns, 2 where it takes 25. A
+//! single item is no batch, and causes no pause: two partners that answer each other do not wait.
 //!
 //! # What does not change
 //!
@@ -15,8 +15,8 @@
 //!
 //! # Who may access what
 //!
-//! The batch is filled, and given back to the store, under the channel's lock *and* its own. Items are taken from it under its own. Whoever has
-//! both locks has taken the channel's first.
+//! The batch is filled, and given back to the store, under the channel's lock *and* its own. A receiver takes items from it under its own. A thread
+//! that takes both locks takes the channel's first.
 //!
 //! # Invariants
 //!

@@ -33,10 +33,11 @@ impl<T, S: Store<T>> Channel<T, S> {
     ) -> bool {
         self.state.with_mut(|state| {
             // SAFETY: L1.
+            let others_send = unsafe { state.senders.has_others(context) };
             let waits = state.items.len() == 0
                 && mutant!("arm_receives_beside_a_batch", true, state.in_batch == 0)
                 && !state.sending_is_over
-                && !unsafe { state.senders.has_others(context) };
+                && !others_send;
             #[cfg(mutant = "arm_enters_without_a_look")]
             let waits = {
                 _ = waits;
@@ -81,9 +82,8 @@ impl<T, S: Store<T>> Channel<T, S> {
             mutant!("arm_sends_beside_a_batch", (), state.give_back(&self.batch));
             let many = mutant!("arm_sends_beside_a_batch", state.held_items(), state.items.len());
             // SAFETY: L1.
-            let waits = many >= self.capacity
-                && !state.receiving_is_over
-                && !unsafe { state.receivers.has_others(context) };
+            let others_receive = unsafe { state.receivers.has_others(context) };
+            let waits = many >= self.capacity && !state.receiving_is_over && !others_receive;
             if waits {
                 // SAFETY: L4: by contract it is the calling context, and the place leaves before its frame goes.
                 let place = spot.write(unsafe { Place::new(context, ticket, Cell::new(item.take())) });
