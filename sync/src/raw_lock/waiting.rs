@@ -54,8 +54,10 @@ const LOOKS_WOKEN: u32 = 6;
 /// So often each of them looks if its thread has nothing else that is ready.
 #[cfg(not(any(loom, shuttle)))]
 const LOOKS_ALONE: u32 = 9;
-/// After so many looks one whose thread has nothing else to do gives up the thread's time slice instead of pausing.
+/// After so many looks one whose thread has nothing else to do gives up the thread's time slice instead of pausing, if a woken waiter is on its way.
 const LOOKS_BUSY: u32 = 3;
+/// After so many looks it does so in any case, once: then the holder itself may be without a processor.
+const LOOKS_LONG: u32 = 7;
 /// None in a model: a look changes nothing.
 #[cfg(any(loom, shuttle))]
 const LOOKS: u32 = 0;
@@ -343,7 +345,8 @@ impl Waiting<'_> {
     /// disturbed.
     ///
     /// The system may have preempted the holder, or a thread that was woken for the lock may wait for a processor. A thread that has nothing else to
-    /// do gives up its time slice to them. A worker with other requests soon suspends this one, and runs those.
+    /// do gives up its time slice to them: to the woken one soon, to the holder late, since a slice that the holder uses up is a wait of milliseconds.
+    /// A worker with other requests soon suspends this one, and runs those.
     #[cold]
     #[inline(never)]
     fn look_while_held(&self, at_least: u32, in_front: usize) {
@@ -359,10 +362,12 @@ impl Waiting<'_> {
                 }
                 most = LOOKS_ALONE;
             }
-            if bits(word.load(Ordering::Relaxed)) & (LOCKED | in_front) != LOCKED {
+            let now = bits(word.load(Ordering::Relaxed));
+            if now & (LOCKED | in_front) != LOCKED {
                 return;
             }
-            if look >= LOOKS_BUSY && (is_thread || look >= at_least) {
+            let is_due = look == LOOKS_LONG || look >= LOOKS_BUSY && now & COMING != 0;
+            if is_due && (is_thread || look >= at_least) {
                 thread::yield_now();
             } else {
                 (0..1 << look).for_each(|_| hint::spin_loop());
