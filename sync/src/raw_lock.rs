@@ -60,7 +60,8 @@
 //! holder of its own thread, which cannot continue meanwhile. The raw form has the number of the thread that took it beside its word. A waiter that was
 //! woken and finds the lock held on another thread polls before it loses; longer if nothing else is ready on its thread. Meanwhile it is on
 //! its way, so the holder's releases wake no other. Polls become rarer, since each takes the cache line of the word from the holder (decision 0110). A
-//! waiter whose thread has nothing else to do gives up its time slice between later polls, to the holder or to a woken waiter (decision 0107).
+//! waiter whose thread has nothing else to do gives up its time slice between later polls: soon if a woken waiter is on its way, and once, late, to the holder
+//! (decisions 0107 and 0143).
 //!
 //! # The races
 //!
