@@ -106,6 +106,8 @@ impl ClusterCoordinator {
 
     /// Schedules a task: any worker may run it.
     ///
+    /// A task of the same cluster may schedule, but while it waits for the value of another task it keeps its worker's slot. When such tasks have all slots, none of them ends: nothing finds that out.
+    ///
     /// The arguments are encoded here. Waits if the [queue](ClusterCoordinatorBuilder::queue_limit) is full, or until an error is raised. Suspends then. A cancellation
     /// point then.
     ///
@@ -224,6 +226,8 @@ impl ClusterCoordinator {
     /// A join that is cancelled cancels the tasks that nothing else can need. Its own request has scheduled them, no
     /// fetch waits for them, there is at most one handle of each value, and no other join waits for them.
     ///
+    /// A task that joins its own cluster waits for itself, for ever unless it is cancelled.
+    ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
@@ -326,7 +330,7 @@ impl ClusterCoordinator {
     ///
     /// The first one, in the order of the structure.
     pub fn fetch<F: Fetch>(&self, values: F) -> Result<F::Output, FetchError> {
-        values.fetch()
+        values.fetch_all()
     }
 
     /// Has each worker make a resource: those that are here, and those that come, before they take tasks. A task that has the token among its arguments finds its

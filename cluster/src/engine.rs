@@ -46,6 +46,8 @@ mod bytes;
 mod failures;
 mod format;
 mod object;
+#[cfg(unix)]
+mod program;
 mod sink;
 mod text;
 mod warning;
@@ -62,6 +64,8 @@ use crate::task::Tasks;
 pub use self::failures::{Failures, Life};
 pub use self::format::{Format, Refused};
 pub use self::object::{INLINE, ObjectId, ObjectStore, StoreError};
+#[cfg(unix)]
+pub use self::program::own_program;
 pub use self::sink::EventSink;
 pub use self::warning::WarningHook;
 

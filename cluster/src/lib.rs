@@ -96,7 +96,7 @@ pub mod worker;
 /// # fn main() {}
 /// ```
 ///
-/// A task that returns no `Result`, or borrows an argument, does not compile:
+/// A task stands in a module, not in the body of another function: the attribute makes a module beside it, which could not find it there. A task that returns no `Result`, or borrows an argument, does not compile either:
 ///
 /// ```compile_fail
 /// #[forebear_cluster::task]

@@ -27,7 +27,7 @@
 //!
 //! A worker knows by an environment variable that it is one: the number of the socket that is its standard input. It takes that socket away from there, so a program that the
 //! worker starts is none.
-//! When its socket ends, or the coordinator's pidfd says that it is dead, a worker cancels all, waits at most as long as the grace says, and ends. So no worker outlives its coordinator for longer, however that ends;
+//! When its socket ends, or the coordinator's pidfd says that it is dead, a worker cancels all, waits, and ends. So no worker outlives its coordinator for longer than twice the grace and some seconds, however that ends;
 //! [`worker`] says how.
 
 mod files;
@@ -201,7 +201,8 @@ impl LocalProcesses {
         self
     }
 
-    /// A worker whose task has not ended so long after a cancel, or after the end of its [time](crate::TaskOptions::timeout), is killed. Its other tasks run again elsewhere. Default: 10 seconds.
+    /// A worker whose task has not ended so long after a cancel, or after the end of its [time](crate::TaskOptions::timeout), is killed. Its other tasks run again elsewhere. A worker whose
+    /// coordinator has died ends within twice this time and some seconds, also while a task computes. Default: 10 seconds.
     #[must_use]
     pub fn cancel_grace(mut self, grace: Duration) -> LocalProcesses {
         self.cancel_grace = grace;
@@ -396,7 +397,11 @@ impl Engine for LocalProcesses {
         let timers = if settings.timers {
             let names = Arc::downgrade(&control.0);
             let server = timers::start(store.dir(), workers, names, warnings.clone());
-            Some(server.map_err(|error| start_error(format_args!("no expiration timers: {error}")))?)
+            Some(server.map_err(|error| start_error(format_args!(
+                    "no expiration timers: {error} (their socket is in {}, or in the directory for temporary files if that path is too long: name a shorter one by `store_dir` or TMPDIR, or \
+                     ask for `no_timers`)",
+                    store.dir().display()
+                )))?)
         } else {
             None
         };

@@ -427,7 +427,7 @@ pub trait Fetch {
     /// # Errors
     ///
     /// The first error.
-    fn fetch(self) -> Result<Self::Output, FetchError>;
+    fn fetch_all(self) -> Result<Self::Output, FetchError>;
 }
 
 /// What is no remote value, in a structure that is [fetched](Fetch): it passes through.
@@ -448,7 +448,7 @@ pub struct Plain<T>(pub T);
 impl<T> Fetch for Plain<T> {
     type Output = T;
 
-    fn fetch(self) -> Result<T, FetchError> {
+    fn fetch_all(self) -> Result<T, FetchError> {
         Ok(self.0)
     }
 }
@@ -456,7 +456,7 @@ impl<T> Fetch for Plain<T> {
 impl<T: DeserializeOwned> Fetch for RemoteValue<T> {
     type Output = T;
 
-    fn fetch(self) -> Result<T, FetchError> {
+    fn fetch_all(self) -> Result<T, FetchError> {
         RemoteValue::fetch(&self)
     }
 }
@@ -464,7 +464,7 @@ impl<T: DeserializeOwned> Fetch for RemoteValue<T> {
 impl<T: DeserializeOwned> Fetch for &RemoteValue<T> {
     type Output = T;
 
-    fn fetch(self) -> Result<T, FetchError> {
+    fn fetch_all(self) -> Result<T, FetchError> {
         RemoteValue::fetch(self)
     }
 }
@@ -472,16 +472,16 @@ impl<T: DeserializeOwned> Fetch for &RemoteValue<T> {
 impl<F: Fetch> Fetch for Option<F> {
     type Output = Option<F::Output>;
 
-    fn fetch(self) -> Result<Self::Output, FetchError> {
-        self.map(F::fetch).transpose()
+    fn fetch_all(self) -> Result<Self::Output, FetchError> {
+        self.map(F::fetch_all).transpose()
     }
 }
 
 impl<F: Fetch> Fetch for Vec<F> {
     type Output = Vec<F::Output>;
 
-    fn fetch(self) -> Result<Self::Output, FetchError> {
-        self.into_iter().map(F::fetch).collect()
+    fn fetch_all(self) -> Result<Self::Output, FetchError> {
+        self.into_iter().map(F::fetch_all).collect()
     }
 }
 
@@ -491,16 +491,16 @@ where
 {
     type Output = Vec<<&'a F as Fetch>::Output>;
 
-    fn fetch(self) -> Result<Self::Output, FetchError> {
-        self.iter().map(Fetch::fetch).collect()
+    fn fetch_all(self) -> Result<Self::Output, FetchError> {
+        self.iter().map(Fetch::fetch_all).collect()
     }
 }
 
 impl<F: Fetch, const N: usize> Fetch for [F; N] {
     type Output = [F::Output; N];
 
-    fn fetch(self) -> Result<Self::Output, FetchError> {
-        let fetched = Vec::from(self).fetch()?;
+    fn fetch_all(self) -> Result<Self::Output, FetchError> {
+        let fetched = Vec::from(self).fetch_all()?;
         Ok(fetched.try_into().unwrap_or_else(|_| unreachable!("one for each")))
     }
 }
@@ -510,10 +510,10 @@ macro_rules! tuples {
         impl<$($name: Fetch),+> Fetch for ($($name,)+) {
             type Output = ($($name::Output,)+);
 
-            fn fetch(self) -> Result<Self::Output, FetchError> {
+            fn fetch_all(self) -> Result<Self::Output, FetchError> {
                 #[allow(non_snake_case, reason = "the names of the types serve for the values")]
                 let ($($name,)+) = self;
-                Ok(($($name.fetch()?,)+))
+                Ok(($($name.fetch_all()?,)+))
             }
         }
     )+ };

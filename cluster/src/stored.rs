@@ -83,6 +83,29 @@ impl<T> Stored<T> {
     }
 }
 
+impl<T: DeserializeOwned> Stored<T> {
+    /// The value, on the coordinator, each time from the store.
+    ///
+    /// Suspends while it is read. A cancellation point.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess};
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).start()?;
+    /// let table = cluster.put(&vec![7_u8; 100])?;
+    /// assert_eq!(table.fetch().unwrap(), [7; 100]);
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`]: `Closed` also for a token that a task has received.
+    pub fn fetch(&self) -> Result<T, FetchError> {
+        let shared = self.kept.as_ref().and_then(|kept| kept.shared.upgrade());
+        shared.ok_or(FetchError::Closed)?.fetch_object(self.object)
+    }
+}
+
 impl<T: DeserializeOwned + Send + Sync + 'static> Stored<T> {
     /// The value, on a worker. The first call on a worker reads it from the store; a call beside it waits for that.
     ///
@@ -101,13 +124,12 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Stored<T> {
     }
 }
 
-/// The value, on the coordinator. Suspends while it is read from the store.
+/// The value, as by [`Stored::fetch`].
 impl<T: DeserializeOwned> Fetch for &Stored<T> {
     type Output = T;
 
-    fn fetch(self) -> Result<T, FetchError> {
-        let shared = self.kept.as_ref().and_then(|kept| kept.shared.upgrade());
-        shared.ok_or(FetchError::Closed)?.fetch_object(self.object)
+    fn fetch_all(self) -> Result<T, FetchError> {
+        Stored::fetch(self)
     }
 }
 

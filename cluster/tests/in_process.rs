@@ -25,6 +25,16 @@ fn start(engine: InProcess) -> ClusterCoordinator {
 }
 
 #[test]
+fn with_everything_imported_a_value_is_fetched_as_often_as_one_likes() {
+    #[allow(clippy::wildcard_imports, reason = "what a user may write")]
+    use forebear_cluster::*;
+
+    let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEXT]).start().unwrap();
+    let value = cluster.schedule(&NEXT, 1).unwrap();
+    assert_eq!((value.fetch().unwrap(), value.fetch().unwrap()), (2, 2));
+}
+
+#[test]
 fn tasks_run_on_the_runtime_that_was_given() {
     let runtime = Runtime::builder().workers(3).build().unwrap();
     let cluster = start(InProcess::new(1).runtime(&runtime));

@@ -326,10 +326,14 @@ impl<'a> RunGuard<'a> {
 
     fn end(self, result: &Result<RunResult, AgentError>) {
         lock(&self.0.now).metrics.count(result);
-        if let Ok(result) = result {
-            self.0.set_state(result.state);
-            self.0.tell(&AgentEvent::Over(result.state));
-        }
+        let state = match result {
+            Ok(result) => result.state,
+            Err(AgentError::Cancelled) => GroupState::Stopped,
+            // The state says where it failed.
+            Err(_) => return,
+        };
+        self.0.set_state(state);
+        self.0.tell(&AgentEvent::Over(state));
     }
 }
 

@@ -139,7 +139,7 @@ impl Checkpoints {
     ///
     /// [`CheckpointError::Io`].
     pub fn open(dir: impl Into<PathBuf>) -> Result<Checkpoints, CheckpointError> {
-        let dir = dir.into();
+        let dir = ordinary::absolute(dir.into());
         ordinary::make_dir(&dir).map_err(io_at(&dir))?;
         let on_warning: OnWarning = Arc::new(|text| print(format_args!("forebear: {text}")));
         let (disk, saving) = (Arc::new(Real), Arc::default());

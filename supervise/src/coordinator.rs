@@ -39,6 +39,7 @@ pub use self::join::{JoinError, JoinOptions, LastCheck, Straggler};
 pub use self::joinable::{ChildFailed, Joinable};
 pub use self::looper::{Every, Looper};
 pub(crate) use self::member::attempt;
+pub(crate) use self::report::caller_name;
 pub use self::member::{Member, Vanished};
 pub use self::report::EndOfInput;
 pub use self::stop::Stop;
@@ -242,6 +243,12 @@ impl Coordinator {
         self.0.board.clear();
     }
 
+    /// Begins anew after a join: as [`clear_stop`](Self::clear_stop), but a stop that was requested since that join stays. Does nothing if no join has returned.
+    pub(crate) fn renew(&self) {
+        let begun = self.0.board.renew();
+        self.reach(begun);
+    }
+
     /// Whether a join has returned since the last [`clear_stop`](Self::clear_stop). A join that was cancelled does not count.
     #[must_use]
     pub fn joined(&self) -> bool {
@@ -254,6 +261,11 @@ impl Coordinator {
         self.0.board.failure()
     }
 
+    /// The same, with the later errors.
+    pub(crate) fn requested_failure(&self) -> Option<(Failure, Vec<Failure>)> {
+        self.0.board.failures()
+    }
+
     /// The names of the workers that have not ended, in the order in which they were registered.
     #[must_use]
     pub fn workers(&self) -> Vec<String> {
@@ -262,6 +274,9 @@ impl Coordinator {
 
     /// Runs `f` as a worker, in a request of its own. A stop cancels it, so a wait in it answers [`Cancelled`]. Its error or panic is reported. The request has no
     /// parent, since the coordinator may outlive the caller.
+    ///
+    /// What `f` owns is dropped before its error is reported. So if it owns one end of a channel, the worker at the other end may see that end go, and report that first. Let that
+    /// worker take it for the end of its input, as by `while let Ok(item) = receiver.recv()`, or [`report`](Member::report) the error before the return.
     ///
     /// The caller need neither keep the request nor wait for it. Does not suspend.
     ///
@@ -372,6 +387,11 @@ impl Coordinator {
     /// ```
     pub fn enlist(&self, name: impl Into<String>) -> Member {
         Member::new(self.clone(), self.0.board.enlist(name.into()))
+    }
+
+    /// The name of the worker that the calling request is.
+    pub(crate) fn calling_worker(&self) -> Option<String> {
+        Request::current().and_then(|request| self.0.board.worker_of(&request))
     }
 
     /// On which its requests run.

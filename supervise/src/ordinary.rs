@@ -1,8 +1,13 @@
-//! [`make_dir`], [`open`], [`is_at`]: directories that a user names, and files at fixed names in directories that other programs may write to.
+//! [`absolute`], [`make_dir`], [`open`], [`is_at`]: directories that a user names, and files at fixed names in directories that other programs may write to.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf, absolute as absolute_of};
+
+/// The path from the root, so that it leads to the same place after the process has changed its directory. Without a current directory it stays as it is.
+pub(crate) fn absolute(path: PathBuf) -> PathBuf {
+    absolute_of(&path).unwrap_or(path)
+}
 
 /// Makes the directory, and those above it, unless it is there. Where something else stands at its name, the error says so.
 pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {

@@ -14,8 +14,11 @@
 //! * `steps`: the counter of steps.
 //! * `error`: what can go wrong.
 //!
-//! A session ends in this order. All workers are joined. The state is saved, if the job has not failed. The event file is closed, in any case. The chief
-//! releases its lock.
+//! A session ends in this order. All workers are joined. The state is saved, if the job has not failed. The event file is closed, in any case. Handles that are kept
+//! can save and make steps no more. The chief releases its lock.
+//!
+//! The next session takes back the stop and the errors that this join has answered, and nothing else: a stop that was requested in between ends that session before it begins,
+//! and so does an error that no join has answered.
 
 mod builder;
 mod chief;
@@ -36,7 +39,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebear::{CancelReason, Error, Failure, Request, is_cancelled, shield};
+use forebear::{Error, Failure, Request, is_cancelled, shield};
 
 pub use self::builder::SupervisorBuilder;
 pub use self::error::{ChiefDied, SuperviseError};
@@ -51,6 +54,9 @@ use self::session::lock;
 use self::start::Mode;
 use crate::coordinator::attempt;
 use crate::{Coordinator, EventWriter, JoinError, JoinOptions, State};
+
+/// So long the end of a session waits, after the grace, for a save that a straggler has begun.
+const AFTER_GRACE: Duration = Duration::from_secs(1);
 
 /// What prepares a state.
 type Task<S> = Box<dyn Fn(&S) -> Result<(), Error> + Send + Sync>;
@@ -133,29 +139,36 @@ impl<S: State> Supervisor<S> {
     /// [`EndOfInput`](crate::EndOfInput), or because a stop interrupted `f`.
     ///
     /// `f` runs in a request of its own, as a worker named `main`. A stop cancels it, which wakes it wherever it waits. Its error or panic stops the job. The error of
-    /// `run` is the first failure of the job.
+    /// `run` is the first failure of the job. `f` waits for other workers by their requests, since a [join](Coordinator::join) in it would wait for `f` as well.
+    ///
+    /// A stop that was requested before, as by a signal between two sessions, ends the job before `f` is called: the answer is `None`.
     ///
     /// Suspends. A cancellation point: a cancelled caller cancels `f`, and stops the session in order.
     ///
     /// # Errors
     ///
     /// [`SuperviseError`]: those of [`start`](Self::start) and of [`stop`](Self::stop).
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start). A panic of `f` is an error.
     pub fn run<R: Send>(
         &self,
         f: impl FnOnce(&Session<S>) -> Result<R, Error> + Send,
     ) -> Result<Option<R>, SuperviseError> {
+        let coordinator = self.coordinator();
+        if !self.busy.load(Ordering::Relaxed) {
+            self.is_no_worker()?;
+        }
         let session = match self.start() {
             Err(SuperviseError::Stopped) => return Ok(None),
             started => started?,
         };
-        let coordinator = self.coordinator();
         let mut ran = None;
         let body = || {
             let member = coordinator.enlist("main");
             if let Some(request) = Request::current() {
-                member.stop_by(move || {
-                    let _ = request.abort(CancelReason::Stopped);
-                });
+                member.is_request(&request);
             }
             ran = Some(attempt(member.name(), || f(&session)));
             Ok(())
@@ -193,7 +206,12 @@ impl<S: State> Supervisor<S> {
     ///
     /// # Errors
     ///
-    /// [`SuperviseError`]. Nothing is left running then, and the start can be repeated.
+    /// [`SuperviseError`]. Nothing is left running then, and the start can be repeated. `Stopped` and `Job`: a stop was requested, or an error was reported, since the last session
+    /// has ended; they stay until [`Coordinator::clear_stop`].
+    ///
+    /// # Panics
+    ///
+    /// With the panic of a closure that prepares or checks the state, or of the state's own code. Nothing is left running then, and the start can be repeated.
     ///
     /// ```
     /// use forebear_supervise::{Chief, JoinOptions, Snapshot, SuperviseError, Supervisor};
@@ -248,7 +266,7 @@ impl<S: State> Supervisor<S> {
             return Err(SuperviseError::AlreadyRunning);
         }
         if self.clears.swap(false, Ordering::Relaxed) {
-            self.coordinator().clear_stop();
+            self.coordinator().renew();
         }
         let free = FreeOnDrop(&self.busy);
         let session = self.prepare(mode)?;
@@ -258,13 +276,15 @@ impl<S: State> Supervisor<S> {
     }
 
     /// Stops the session: requests a stop, waits for all services and workers, saves the state if the job has not failed, and closes the event file in any case. Does nothing
-    /// without a session.
+    /// without a session. A worker that has not ended in time counts as a failure: the state is as saved last, so have workers [look](Session::should_stop) or
+    /// [save](Session::save_now) often enough.
     ///
     /// Suspends. No cancellation point: it is bounded by the [grace](SupervisorBuilder::stop_grace).
     ///
     /// # Errors
     ///
-    /// [`SuperviseError`]: `Job`, `Checkpoint`, `Events`, `Io`, the first of them that holds.
+    /// [`SuperviseError`]: `Job`, `Checkpoint`, `Events`, `Io`, the first of them that holds. A request that is a worker of the job gets `Job` with
+    /// [`JoinError::OwnWorker`] at once, and the session goes on: the closure of [`run`](Self::run) returns instead, or calls [`Session::request_stop`].
     pub fn stop(&self) -> Result<(), SuperviseError> {
         self.stop_with(JoinOptions::new())
     }
@@ -274,8 +294,21 @@ impl<S: State> Supervisor<S> {
     /// # Errors
     ///
     /// As [`stop`](Self::stop).
-    pub fn stop_with(&self, options: JoinOptions) -> Result<(), SuperviseError> {
+    pub fn stop_with(&self, mut options: JoinOptions) -> Result<(), SuperviseError> {
+        if lock(&self.session).is_none() {
+            return Ok(());
+        }
+        self.is_no_worker()?;
+        options.register(self.coordinator()).map_err(SuperviseError::Job)?;
         self.finish(options, None)
+    }
+
+    /// The caller is no worker of the coordinator, whose end it is about to wait for.
+    fn is_no_worker(&self) -> Result<(), SuperviseError> {
+        match self.coordinator().calling_worker() {
+            Some(worker) => Err(SuperviseError::Job(JoinError::OwnWorker { worker })),
+            None => Ok(()),
+        }
     }
 
     /// Ends the session. `own`: what its main part has failed with.
@@ -304,13 +337,18 @@ impl<S: State> Supervisor<S> {
             };
             let closed = session.close_events();
             let written = closed.map(|kept| *lock(&self.kept_events) = kept);
-            let place = lock(&session.0.place).take();
-            if let Some(mut place) = place {
-                let published =
-                    if job.is_ok() && saved.is_ok() { place.tell(Phase::Stopped) } else { Ok(()) };
-                if let Err((path, error)) = published {
-                    settings.warn(&format!("{}: the clean stop is not noted: {error}", path.display()));
+            match session.end(AFTER_GRACE) {
+                Ok(None) => {}
+                Ok(Some(mut place)) => {
+                    let published =
+                        if job.is_ok() && saved.is_ok() { place.tell(Phase::Stopped) } else { Ok(()) };
+                    if let Err((path, error)) = published {
+                        settings.warn(&format!("{}: the clean stop is not noted: {error}", path.display()));
+                    }
                 }
+                Err(_) => settings.warn(
+                    "a checkpoint that a worker has begun is still being written: this process remains the chief until that worker has ended",
+                ),
             }
             drop(session);
             self.clears.store(true, Ordering::Relaxed);

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebear_cluster::engine::{Failures, Life, WarningHook};
+use forebear_cluster::engine::{Failures, Life, WarningHook, own_program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
@@ -148,7 +148,7 @@ impl Launcher {
         let (mut mine, its) = UnixStream::pair()?;
         let program = match &self.program {
             Some(program) => program.clone(),
-            None => std::env::current_exe()?.into_os_string(),
+            None => own_program()?,
         };
         let mut inner = self.lock();
         if inner.closed {

@@ -24,7 +24,7 @@ use super::restart::{left, restart};
 use super::{LocalCluster, MARK, ROOM, lock};
 use crate::by_task::ByTask;
 use crate::dispatch::{Dispatcher, Going, Port};
-use crate::engine::{Life, Order, Refused, Report, TaskId, WarningHook, WorkerId};
+use crate::engine::{Life, Order, Refused, Report, TaskId, WarningHook, WorkerId, own_program};
 
 /// The way to a worker process.
 pub(super) struct Process {
@@ -61,7 +61,7 @@ pub(super) fn launch(
     let (read, socket) = (mine.try_clone()?, mine.try_clone()?);
     let program = match &settings.program {
         Some(program) => program.clone(),
-        None => std::env::current_exe()?.into_os_string(),
+        None => own_program()?,
     };
     // The threads are there first: a process that exists is always served, and always reaped.
     let (weak, of) = (cluster.dispatcher.clone(), id.clone());
@@ -93,7 +93,7 @@ pub(super) fn launch(
         }
         drop(names);
     })?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(&program);
     if let Some(timers) = &cluster.timers {
         command.env(ENVIRONMENT, timers);
     }
@@ -102,7 +102,8 @@ pub(super) fn launch(
         .env(MARK, fstat(&its)?.st_ino.to_string())
         .stdin(Stdio::from(OwnedFd::from(its)))
         .process_group(0)
-        .spawn()?;
+        .spawn()
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
     let pidfd = match pidfd_of(&child) {
         Ok(pidfd) => pidfd,
         Err(error) => {

@@ -57,5 +57,6 @@ fn a_start_whose_workers_do_not_come_ends_with_an_error() {
 #[test]
 fn a_program_that_cannot_be_started_is_an_error() {
     let error = start(LocalProcesses::new(1).program("/no/such/program")).start().unwrap_err();
-    assert!(error.to_string().contains("did not start"), "{error}");
+    let says = error.to_string();
+    assert!(says.contains("did not start") && says.contains("/no/such/program"), "{says}");
 }

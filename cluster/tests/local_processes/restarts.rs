@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -43,6 +44,30 @@ fn the_end_of_a_cluster_warns_of_no_worker_that_is_just_starting() {
 #[test]
 fn a_worker_that_dies_is_started_again() {
     lives::one_that_dies_is_started_again(&start(engine(1)).start().unwrap());
+}
+
+#[test]
+fn one_that_dies_is_started_again_also_after_the_file_of_the_program_has_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("program");
+    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let ended = Command::new(&copy)
+        .args(["restarts::removes_its_file", "--exact", "--nocapture"])
+        .env("FOREBEAR_TEST_DIR", dir.path())
+        .status();
+    assert!(ended.unwrap().success());
+    assert!(!copy.exists());
+}
+
+/// The program of the test above.
+#[test]
+fn removes_its_file() {
+    if std::env::var_os("FOREBEAR_TEST_DIR").is_none() {
+        return;
+    }
+    let cluster = start(engine(1)).start().unwrap();
+    fs::remove_file(std::env::current_exe().unwrap()).unwrap(); // as a build does
+    lives::one_that_dies_is_started_again(&cluster);
 }
 
 #[test]

@@ -240,6 +240,24 @@ fn a_clear_meets_an_error() {
     });
 }
 
+/// Does a stop that comes beside the start of the next session stop that session?
+#[test]
+fn a_stop_meets_the_start_of_the_next_session() {
+    explore(&[], |_| {
+        let board = board();
+        on(|| {
+            assert!(board.request_stop().is_some());
+            let join = board.begin_join();
+            assert!(board.end_join(&join, true).is_none());
+        });
+        let stops = other(&board, |board| _ = board.request_stop());
+        on(|| _ = board.renew());
+        stops.join().unwrap();
+        assert!(board.should_stop(), "it was asked for after the join had answered");
+        on(|| board.stopped.wait()).unwrap();
+    });
+}
+
 /// Is an error that comes after a join either handed back, or the answer of the join after the clear?
 #[test]
 fn an_error_between_two_joins_is_handed_back_or_kept_for_the_next() {

@@ -28,8 +28,9 @@ mod published;
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
-use forebear_context::shim::atomic::{AtomicU32, Ordering::Relaxed};
+use forebear_context::shim::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use forebear_context::shim::{Mutex, thread};
 
 use self::cell::{exhaust, explore};
@@ -121,6 +122,26 @@ fn two_saves_are_written_in_the_order_of_their_steps() {
         steps.join().unwrap();
         let written = job.written.lock().unwrap();
         assert!(written.len() == 2 && written.is_sorted(), "{written:?}");
+    });
+}
+
+/// Does a save write after the end of the session, when another chief may come?
+#[test]
+fn the_end_of_a_session_meets_a_save() {
+    exhaust(&["saved", "refused"], |answers| {
+        let job = Job::new();
+        let [is_chief, is_over] = [true, false].map(|so| Arc::new(AtomicBool::new(so)));
+        let (chief, over) = (is_chief.clone(), is_over.clone());
+        let saves = other(&job, move |job| {
+            let read = || if chief.load(Relaxed) { Ok(()) } else { Err(()) };
+            let saved = job.gate.save(read, |()| true, |()| Ok(assert!(!over.load(Relaxed), "too late")));
+            job.steps.store(saved.is_ok().into(), Relaxed);
+        });
+        is_chief.store(false, Relaxed);
+        assert!(Party::new(0).on(|| job.gate.wait_for_save(Duration::MAX)));
+        is_over.store(true, Relaxed);
+        saves.join().unwrap();
+        answers.note(if job.steps.load(Relaxed) == 1 { "saved" } else { "refused" });
     });
 }
 

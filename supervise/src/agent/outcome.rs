@@ -25,7 +25,7 @@ pub enum GroupState {
     Healthy,
     /// A worker has failed. The agent stops the group, and restarts it if the budget allows that.
     Unhealthy,
-    /// It was stopped: by [`request_stop`](super::LocalAgent::request_stop) or by a signal.
+    /// It was stopped: by [`request_stop`](super::LocalAgent::request_stop), by a signal, or since the run was cancelled.
     Stopped,
     /// All its workers have exited with 0.
     Succeeded,

@@ -25,6 +25,7 @@
 //!   the lock, then waits: what comes after the look sets the event again.
 //! * *A clear against a stop or a failure.* Each is one step under the lock, with the event and the word. So the later one decides all of it: there is no failure
 //!   without a stop, and no stop that a waiter misses. A stop has a number, so a delayed cancel reaches no member after a clear, not even during the next stop.
+//!   The next session of a supervisor clears what a join has answered, and begins a stop anew that was requested since: in one step, too.
 //!   A clear wakes no join: a join that has seen the stop wakes by itself within a 64th of its grace, and then looks.
 //! * *Two failures.* The first that comes under the lock is kept. An error that comes after a join has given its answer is handed back to
 //!   the caller that reports it: no other thread or request would learn of it.
@@ -78,6 +79,8 @@ pub(super) struct BoardState {
     /// A caller was given the failure.
     heard: bool,
     joined: bool,
+    /// A stop was requested after that join: it is meant for what comes next.
+    again: bool,
     ticks: VecDeque<(u64, Instant)>,
 }
 
@@ -150,6 +153,7 @@ impl Board {
             also: Vec::new(),
             heard: true,
             joined: false,
+            again: false,
             ticks: VecDeque::from([(0, Instant::now())]),
         };
         Board { word: AtomicU64::new(0), stopped: Event::new(), state: Mutex::new(state) }
@@ -193,7 +197,9 @@ impl Board {
 
     /// Requests a stop. Answers its number if it is the first; that caller then stops the members by [`reach`](Board::reach).
     pub(super) fn request_stop(&self) -> Option<u64> {
-        self.begin_stop(&mut self.lock())
+        let mut state = self.lock();
+        state.again |= state.joined;
+        self.begin_stop(&mut state)
     }
 
     fn begin_stop(&self, state: &mut BoardState) -> Option<u64> {
@@ -252,14 +258,7 @@ impl Board {
     /// Takes the stop back, and what was recorded.
     pub(super) fn clear(&self) {
         let mut state = self.lock();
-        state.stop = None;
-        state.reached = false;
-        state.epoch += 1;
-        self.word.fetch_and(!STOP, Ordering::Relaxed);
-        #[cfg(not(mutant = "clear_resets_late"))]
-        self.stopped.reset();
-        state.joined = false;
-        state.heard = true;
+        self.take_back_stop(&mut state);
         #[cfg(mutant = "clear_in_two_steps")]
         {
             drop(state);
@@ -270,6 +269,38 @@ impl Board {
         #[cfg(mutant = "clear_resets_late")]
         self.stopped.reset();
         drop(old);
+    }
+
+    /// The same, if a join has answered it all. A stop that was requested since that answer is begun anew: its number.
+    pub(super) fn renew(&self) -> Option<u64> {
+        let mut state = self.lock();
+        if !state.joined {
+            return None;
+        }
+        let again = state.again;
+        #[cfg(mutant = "renewed_by_an_earlier_look")]
+        {
+            drop(state);
+            state = self.lock();
+        }
+        self.take_back_stop(&mut state);
+        let old = (state.failure.take(), std::mem::take(&mut state.also));
+        let begun = if again { self.begin_stop(&mut state) } else { None };
+        drop(state);
+        drop(old);
+        begun
+    }
+
+    fn take_back_stop(&self, state: &mut BoardState) {
+        state.stop = None;
+        state.reached = false;
+        state.epoch += 1;
+        self.word.fetch_and(!STOP, Ordering::Relaxed);
+        #[cfg(not(mutant = "clear_resets_late"))]
+        self.stopped.reset();
+        state.joined = false;
+        state.again = false;
+        state.heard = true;
     }
 
     /// Records a failure, and stops. `follows`: it is a cancellation, which follows from a stop if there was one. `clean`: it only stops.
@@ -315,6 +346,13 @@ impl Board {
         let mut state = self.lock();
         state.heard = true;
         state.failure.clone()
+    }
+
+    /// The same, with the later ones.
+    pub(super) fn failures(&self) -> Option<(Failure, Vec<Failure>)> {
+        let mut state = self.lock();
+        state.heard = true;
+        state.failure.clone().map(|failure| (failure, state.also.clone()))
     }
 
     /// A failure that no caller was given.

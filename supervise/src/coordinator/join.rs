@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebear::dump::Dump;
-use forebear::{Failure, Request};
+use forebear::Failure;
 
 use super::board::{Join, Left, since};
 use super::{Coordinator, Joinable};
@@ -58,6 +58,14 @@ impl JoinOptions {
     pub(crate) fn or_grace(mut self, total: Duration) -> Self {
         self.grace.get_or_insert(total);
         self
+    }
+
+    /// Registers the workers of [`also`](Self::also).
+    pub(crate) fn register(&mut self, coordinator: &Coordinator) -> Result<(), JoinError> {
+        std::mem::take(&mut self.also)
+            .into_iter()
+            .try_for_each(|register| register(coordinator))
+            .map_err(|source| JoinError::Register { source: Arc::new(source) })
     }
 
     /// Workers that have not ended in time are no error. They are named in a warning.
@@ -123,7 +131,7 @@ pub enum JoinError {
         /// Why.
         source: Arc<std::io::Error>,
     },
-    /// The request that joins is itself a worker of the coordinator, so the join would wait for its own end. Nothing was waited for.
+    /// The request that joins is itself a worker of the coordinator, so the join would wait for its own end. Nothing was waited for. A supervisor's `run` makes such a request, too.
     ///
     /// ```
     /// use forebear_supervise::{Coordinator, JoinError};
@@ -191,7 +199,7 @@ impl fmt::Display for JoinError {
             JoinError::Register { .. } => f.write_str("a worker could not be registered"),
             JoinError::OwnWorker { worker } => write!(
                 f,
-                "the worker `{worker}` joins its own coordinator and would wait for itself: join in the request or thread that made the coordinator"
+                "the worker `{worker}` joins its own coordinator and would wait for itself: wait for the requests of other workers, and join in the request or thread that made the coordinator"
             ),
             JoinError::Cancelled => f.write_str("the join was cut short"),
         }
@@ -306,7 +314,8 @@ impl Coordinator {
     /// beginning of the join if that is later, all workers together have the [grace](super::CoordinatorBuilder::grace). Stragglers are no longer registered after
     /// the join: the next one does not wait for them.
     ///
-    /// A request that is a worker and joins its own coordinator gets [`JoinError::OwnWorker`], or [`JoinError::Cancelled`] after a stop. A thread that is one waits for itself: without limit
+    /// A request that was [spawned](Self::spawn) or [registered](Self::register) as a worker and joins its own coordinator gets [`JoinError::OwnWorker`], or
+    /// [`JoinError::Cancelled`] after a stop. A thread that is a worker waits for itself, and so does a request that has [enlisted](Self::enlist) itself: without limit
     /// before a stop, and then as a straggler of its own join. Join where no worker runs, as the request or thread that made the coordinator.
     ///
     /// Suspends. A cancellation point.
@@ -335,11 +344,9 @@ impl Coordinator {
     /// # Errors
     ///
     /// [`JoinError`].
-    pub fn join_with(&self, options: JoinOptions) -> Result<(), JoinError> {
-        for register in options.also {
-            register(self).map_err(|source| JoinError::Register { source: Arc::new(source) })?;
-        }
-        if let Some(worker) = Request::current().and_then(|request| self.0.board.worker_of(&request)) {
+    pub fn join_with(&self, mut options: JoinOptions) -> Result<(), JoinError> {
+        options.register(self)?;
+        if let Some(worker) = self.calling_worker() {
             forebear::check_cancelled().map_err(|_| JoinError::Cancelled)?;
             return Err(JoinError::OwnWorker { worker });
         }

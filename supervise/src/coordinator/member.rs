@@ -211,6 +211,11 @@ impl Member {
         self.attach(Box::new(stopper), None);
     }
 
+    /// The worker is this request: a stop cancels it. It ends when this member is dropped.
+    pub(crate) fn is_request(&self, request: &AnyRequest) {
+        self.attach(Box::new(CancelRequest(request.clone())), Some(request.clone()));
+    }
+
     fn attach(&self, stopper: Box<dyn Stop>, request: Option<AnyRequest>) {
         let board = &self.coordinator.0.board;
         if let Some(mut late) = board.attach(self.slot.id, stopper, request) {
@@ -230,7 +235,7 @@ impl Member {
 
     /// The request is the worker: a stop cancels it, its failure is reported, and the worker ends with it.
     pub(super) fn watch_request(self, request: &AnyRequest) {
-        self.attach(Box::new(CancelRequest(request.clone())), Some(request.clone()));
+        self.is_request(request);
         request.on_done(move |outcome| {
             if let Some(failure) =
                 outcome_of(&outcome).filter(|_| !self.slot.reported.load(Ordering::Relaxed))

@@ -34,6 +34,13 @@ impl fmt::Display for EndOfInput {
 
 impl StdError for EndOfInput {}
 
+/// The name of the request or thread that calls.
+pub(crate) fn caller_name() -> String {
+    let request = Request::current().map(|request| request.name().to_owned());
+    let name = request.or_else(|| thread::current().name().map(str::to_owned));
+    name.unwrap_or_else(|| "(unnamed thread)".into())
+}
+
 impl Coordinator {
     /// Reports an error, and requests a stop. [`join`](Self::join) returns the first error, with the name of the request or thread that has reported it. An error of a
     /// kind for clean stops only requests the stop.
@@ -44,9 +51,7 @@ impl Coordinator {
     ///
     /// The same error, if a join has already returned: no other caller would get it.
     pub fn report(&self, error: impl Into<Error>) -> Result<(), Failure> {
-        let name = Request::current().map(|request| request.name().to_owned());
-        let name = name.or_else(|| thread::current().name().map(str::to_owned));
-        self.report_as(name.unwrap_or_else(|| "(unnamed thread)".into()), error.into())
+        self.report_as(caller_name(), error.into())
     }
 
     pub(super) fn report_as(&self, name: String, error: Error) -> Result<(), Failure> {

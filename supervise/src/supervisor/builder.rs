@@ -11,6 +11,7 @@ use super::preparing::{Readiness, SessionManager};
 use super::role::{Chief, ChiefDeath};
 use super::{Supervisor, Task};
 use crate::contain::print;
+use crate::ordinary;
 use crate::{Checkpoints, Coordinator, EventWriter, State, StepCounter, Summary};
 
 pub(super) type Check<S> = Box<dyn Fn(&S) -> Readiness + Send + Sync>;
@@ -156,7 +157,7 @@ impl<S: State> SupervisorBuilder<S> {
         SupervisorBuilder { settings, when_chief_dies: None }
     }
 
-    /// The directory for checkpoints and summaries. All processes of a job are given the same one. The start creates it. Without a directory nothing is saved, and the start
+    /// The directory for checkpoints and summaries, relative to the current directory at [`build`](Self::build). All processes of a job are given the same one. The start creates it. Without a directory nothing is saved, and the start
     /// warns of that.
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.settings.dir = Some(dir.into());
@@ -385,6 +386,8 @@ impl<S: State> SupervisorBuilder<S> {
             (Chief::No, Some(ChiefDeath::TakeOver)) | (_, None) => ChiefDeath::Stop,
             (_, Some(what)) => what,
         };
+        // The job may change the directory of its process.
+        self.settings.dir = self.settings.dir.map(ordinary::absolute);
         Supervisor::new(self.settings)
     }
 }

@@ -9,7 +9,11 @@
 //!
 //! * *A step that has changed the state and not counted itself, against a save.* The counter is changed before the step leaves the gate. A save that comes after it reads both.
 //! * *A save that has read the counter, against a later one that is written first.* The second one waits for its turn before it reads.
+//! * *A save that has begun, against the end of the session.* The end makes the session no chief's, and then waits for its turn (`wait_for_save`). A save looks whether the session is the
+//!   chief's after its turn has come. So it has finished before the wait returns, or is refused.
 //! * *The copy against the next step.* The copy is whole before the save opens the gate. A state without a copy is written before.
+
+use std::time::Duration;
 
 use forebear::Cancelled;
 use forebear::sync::{Mutex, RwLock};
@@ -35,6 +39,14 @@ impl Gate {
         #[cfg(not(mutant = "step_counted_outside"))]
         drop(no_save);
         Ok(value)
+    }
+
+    /// Waits until the save that is being made is over, if there is one. Answers whether it is over by then.
+    pub(super) fn wait_for_save(&self, at_most: Duration) -> bool {
+        #[cfg(mutant = "end_waits_for_no_save")]
+        return at_most > Duration::ZERO;
+        #[cfg(not(mutant = "end_waits_for_no_save"))]
+        self.saving.lock_timeout(at_most).is_ok()
     }
 
     /// Makes a save. `read` takes what is written, while no step continues; `write` writes it. If `is_copy` says that what was taken is a copy, steps go on before that.

@@ -3,18 +3,27 @@
 //! # A save never falls into a step
 //!
 //! Steps ([`Session::step`]) and saves ([`Session::save_now`]) go through one [`Gate`].
+//!
+//! # Handles that outlive their session
+//!
+//! A worker that has not ended in time keeps its handle. The end of the session ([`Session::end`]) makes it no chief, so a later save is refused, and then waits for a save that has
+//! begun: a save looks whether it is the chief's once more, under the lock that this wait takes. Only then is the chief's place given up. If that save does not end in time, the place stays with the session, and
+//! goes with its last handle. So no handle writes a checkpoint beside a later chief. A watch that takes the place of a dead chief does that under the lock of `place`, as the end does, so it takes
+//! none after the end.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use forebear::{Cancelled, Error, Failure, Request, blocking, shield, yield_now};
+use forebear::{Cancelled, Error, Failure, Request, TimeoutError, blocking, shield, yield_now};
 
 use super::builder::SupervisorSettings;
 use super::chief::{self, Phase, Place};
 use super::error::SuperviseError;
 use super::gate::Gate;
+use crate::coordinator::caller_name;
 use crate::{
     Checkpoint, Checkpoints, Coordinator, CopiedState, EventWriter, Every, Looper, SavedSections, Sections,
     SessionLog, State, StepCounter, Summary,
@@ -61,6 +70,8 @@ pub(super) struct Running<S> {
     pub(super) took_over: AtomicBool,
     /// The record says that the chief is ready.
     pub(super) begun: AtomicBool,
+    /// The session is over. Written under the lock of `place`.
+    ended: AtomicBool,
     gate: Gate,
 }
 
@@ -77,6 +88,7 @@ impl<S> Running<S> {
             serves: AtomicBool::new(false),
             took_over: AtomicBool::new(false),
             begun: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             gate: Gate::new(),
         }
     }
@@ -95,7 +107,7 @@ impl<S: State> Session<S> {
         &self.0.settings.steps
     }
 
-    /// Whether this process is the chief. That changes when it [takes over](super::ChiefDeath::TakeOver).
+    /// Whether this process is the chief. That changes when it [takes over](super::ChiefDeath::TakeOver), and at the end of the session.
     ///
     /// ```
     /// use forebear_supervise::{Snapshot, Supervisor};
@@ -218,10 +230,10 @@ impl<S: State> Session<S> {
         self.events().map(|events| events.path().to_owned())
     }
 
-    /// As [`Coordinator::should_stop`].
+    /// As [`Coordinator::should_stop`]. True from the end of the session on, also while another session runs.
     #[must_use]
     pub fn should_stop(&self) -> bool {
-        self.coordinator().should_stop()
+        self.is_over() || self.coordinator().should_stop()
     }
 
     /// An error if a stop has been requested, for `?`. Does not suspend.
@@ -250,9 +262,11 @@ impl<S: State> Session<S> {
         if self.should_stop() { Err(Cancelled::new()) } else { Ok(()) }
     }
 
-    /// As [`Coordinator::request_stop`].
+    /// As [`Coordinator::request_stop`]. Does nothing after the end of the session: it would stop the next one.
     pub fn request_stop(&self) {
-        self.coordinator().request_stop();
+        if !self.is_over() {
+            self.coordinator().request_stop();
+        }
     }
 
     /// As [`Coordinator::report`].
@@ -268,8 +282,11 @@ impl<S: State> Session<S> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As there. The same error also after the end of the session.
     pub fn report(&self, error: impl Into<Error>) -> Result<(), Failure> {
+        if self.is_over() {
+            return Err(Failure::from_error(error.into(), caller_name(), None));
+        }
         self.coordinator().report(error)
     }
 
@@ -292,7 +309,7 @@ impl<S: State> Session<S> {
     ///
     /// As there.
     pub fn wait_for_stop(&self) -> Result<(), Cancelled> {
-        self.coordinator().wait_for_stop()
+        if self.is_over() { Ok(()) } else { self.coordinator().wait_for_stop() }
     }
 
     /// Makes a step: calls `f`, and counts one. A checkpoint never holds the state in the middle of a step. Steps of several workers may overlap. While a
@@ -302,12 +319,29 @@ impl<S: State> Session<S> {
     ///
     /// Each step yields to other requests of its worker first, so that services run beside a job that makes nothing but steps.
     ///
+    /// A stop ends a loop of steps: it cancels the requests that are workers. A thread is not cancelled, so its next step after a stop is refused.
+    ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, SuperviseError, Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).build();
+    /// let session = supervisor.start()?;
+    /// session.step(|sum| sum.update(|sum| *sum += 1))?;
+    /// session.request_stop(); // as Ctrl-C does
+    /// assert!(session.step(|sum| sum.update(|sum| *sum += 1)).is_err());
+    /// supervisor.stop()?;
+    /// # Ok::<(), SuperviseError>(())
+    /// ```
+    ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`Cancelled`]; `f` was not called.
+    /// [`Cancelled`], also after the end of the session; `f` was not called.
     pub fn step<R>(&self, f: impl FnOnce(&S) -> R) -> Result<R, Cancelled> {
+        if self.is_over() || self.coordinator().should_stop() && Request::current().is_none() {
+            return Err(Cancelled::new());
+        }
         yield_now()?;
         self.0.gate.step(|| f(self.state()), || _ = self.steps().add(1))
     }
@@ -323,7 +357,7 @@ impl<S: State> Session<S> {
     ///
     /// # Errors
     ///
-    /// [`SuperviseError`]: `NotChief`, `NoCheckpoints`, `Checkpoint`, `Events`; `SecondChief` if the file of the chief's lock was replaced, as by a job that was
+    /// [`SuperviseError`]: `NotChief`, also after the end of the session; `NoCheckpoints`, `Checkpoint`, `Events`; `SecondChief` if the file of the chief's lock was replaced, as by a job that was
     /// started in a new directory of the same name.
     pub fn save_now(&self) -> Result<Checkpoint, SuperviseError> {
         if !self.is_chief() {
@@ -350,6 +384,10 @@ impl<S: State> Session<S> {
 
     /// What a save writes.
     fn read(&self) -> Result<Taken, SuperviseError> {
+        // Once more, where the end of the session waits for this save (module head).
+        if !self.is_chief() {
+            return Err(SuperviseError::NotChief);
+        }
         let (step, state) = (self.steps().get(), self.state().clone());
         let copied = blocking(move || state.copy().map(|copy| (state.schema(), copy)))?;
         Ok(Taken { step, copied })
@@ -390,6 +428,30 @@ impl<S: State> Session<S> {
 
     fn is_replaced(&self) -> bool {
         lock(&self.0.place).as_ref().is_some_and(Place::is_replaced)
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.ended.load(Ordering::Acquire)
+    }
+
+    /// Makes this process the chief, unless the session is over. The place is dropped then.
+    pub(super) fn take_over(&self, place: Place) {
+        let mut own = lock(&self.0.place);
+        if !self.is_over() {
+            *own = Some(place);
+            self.0.took_over.store(true, Ordering::Relaxed);
+            self.0.is_chief.store(true, Ordering::Release);
+        }
+    }
+
+    /// Ends the session: see the module head. Answers the chief's place, which is to be given up. `Err`: a save that was begun has not ended in this time.
+    pub(super) fn end(&self, at_most: Duration) -> Result<Option<Place>, TimeoutError> {
+        {
+            let _place = lock(&self.0.place);
+            self.0.ended.store(true, Ordering::Release);
+            self.0.is_chief.store(false, Ordering::Release);
+        }
+        if self.0.gate.wait_for_save(at_most) { Ok(lock(&self.0.place).take()) } else { Err(TimeoutError::TimedOut) }
     }
 
     /// Changes what the other processes see of the chief.

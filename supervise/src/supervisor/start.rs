@@ -11,7 +11,6 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebear::time::now;
@@ -26,7 +25,7 @@ use super::session::{Running, Session, lock};
 use super::watch::Watch;
 use super::{Supervisor, Task};
 use crate::ordinary;
-use crate::{Checkpoint, CheckpointError, Checkpoints, Member, State};
+use crate::{Checkpoint, CheckpointError, Checkpoints, JoinError, Member, State};
 
 /// Files may be removed by the chief between the look into the directory and the reading: so often another look is taken.
 const LOOKS_FOR_A_FILE: u32 = 16;
@@ -57,7 +56,12 @@ impl<S: State> Supervisor<S> {
     pub(super) fn prepare(&self, mode: Mode) -> Result<Session<S>, SuperviseError> {
         let settings = &self.settings;
         if settings.coordinator.should_stop() {
-            return Err(SuperviseError::Stopped);
+            return Err(match settings.coordinator.requested_failure() {
+                Some((failure, also)) => {
+                    SuperviseError::Job(JoinError::Failed { failure, also, stragglers: Vec::new() })
+                }
+                None => SuperviseError::Stopped,
+            });
         }
         let checkpoints = self.checkpoints()?;
         let (ready, place, watched, is_chief) = match self.role(checkpoints.as_ref(), mode)? {
@@ -383,9 +387,7 @@ impl<S: State> Session<S> {
                             dir.display(),
                             std::process::id()
                         ));
-                        *lock(&self.0.place) = Some(place);
-                        self.0.took_over.store(true, Ordering::Relaxed);
-                        self.0.is_chief.store(true, Ordering::Release);
+                        self.take_over(place);
                         return Ok(self.begin()?);
                     }
                     // Another one is quicker: the next look shows it.
