@@ -84,7 +84,7 @@ pub use self::table::{Alarm, NameFn, Table};
 pub use self::thread_number::ThreadNumber;
 pub use self::tries::TRIES;
 use self::tries::Tries;
-pub use self::wait_queue::{Listeners, Listening, WaitNode, WaitQueue};
+pub use self::wait_queue::{ListenerMaker, Listeners, Listening, WaitNode, WaitQueue};
 
 const STATE: u64 = 0b111;
 const WAITING: u64 = 1;

@@ -20,7 +20,7 @@ use forebear::{
     WaitError, WaitFuture, block_on, check_cancelled, spawn, yield_now,
 };
 use support::order::root;
-use support::{Flag, Joined, Kind, Modes, not_on, on_each, on_each_of, runtime, until};
+use support::{Come, Flag, Joined, Kind, Modes, not_on, on_each, on_each_of, runtime, until};
 
 const NO_DRIVER: &str = "an executor of another crate drives no requests";
 
@@ -253,6 +253,28 @@ fn a_poll_in_a_cancelled_request_is_refused() {
         assert!(seen.lock().unwrap().is_some());
         // Nobody else has submitted it: it goes with the one that wanted it.
         ends_cancelled(&target);
+    });
+}
+
+#[test]
+fn who_waits_for_what_its_own_future_wants_continues_at_once_when_it_is_cancelled() {
+    on_each(|runtime| {
+        let gate = Gate::new(runtime);
+        let (target, (give, given)) = (gate.request(), mpsc::channel());
+        let waiter = root(runtime).try_spawn(move || {
+            let wanted = Request::new(move || target.wait().copied());
+            let mut future = (&wanted).into_future();
+            assert!(poll(&mut future).is_pending());
+            give.send(wanted.clone()).unwrap();
+            wanted.wait()?.clone()?;
+            drop(future);
+            Ok(())
+        });
+        let wanted: Request<Result<(), WaitError>> = given.come().unwrap();
+        asleep(&wanted);
+        assert_eq!(waiter.cancel(), Cancellation::Marked);
+        ends_cancelled(&waiter);
+        ends_cancelled(&wanted);
     });
 }
 

@@ -5,17 +5,20 @@ mod cancelling;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use cancelling::{Gate, asleep, ends_cancelled, on_each_clocked};
+use cancelling::{Gate, asleep, ends_cancelled, on_each_clocked, waiter};
+use forebear::time::timeout;
 use forebear::{
-    CancelReason, Cancelled, Completer, Error, Request, RequestSet, Runtime, ShutdownError, TimeoutError,
-    WaitError, no_suspend, spawn, wait_all, wait_first, yield_now,
+    CancelReason, Cancellation, Cancelled, Completer, Error, Request, RequestSet, Runtime, ShutdownError,
+    TimeoutError, WaitError, no_suspend, spawn, try_scope, wait_all, wait_first, yield_now,
 };
 use support::order::root;
-use support::{Flag, Joined, Modes, fitting, in_both_worlds, not_on, on_each, on_each_of};
+use support::{Come, Flag, Joined, Modes, fitting, in_both_worlds, not_on, on_each, on_each_of, until};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 type Promised = (Vec<Option<Completer<usize>>>, Vec<Request<usize>>);
 
@@ -264,6 +267,172 @@ fn what_waits_for_all_is_cancelled_like_any_wait() {
         asleep(&all);
         all.abort(CancelReason::Asked);
         ends_cancelled(&all);
+    });
+}
+
+// ---- a cancel, while a target runs on the waiter's stack ---------------------------------------------------------------
+
+type Told = Request<Result<(), WaitError>>;
+
+/// Unsubmitted requests of the caller's that wait for the gate.
+fn gated(gate: &Request<()>) -> [Told; 2] {
+    [(); 2].map(|()| {
+        let gate = gate.clone();
+        Request::new(move || gate.wait().copied())
+    })
+}
+
+/// A root that waits for all of two children; and the children. The first sleeps by now, with one worker on the waiter's stack.
+fn waits_for_both(runtime: &Runtime, gate: &Gate) -> (Request<()>, [Told; 2]) {
+    let (gate, (give, given)) = (gate.request(), mpsc::channel());
+    let waiter = root(runtime).name("all").try_spawn(move || {
+        let both = gated(&gate);
+        give.send(both.clone()).unwrap();
+        wait_all(&both)?;
+        Ok(())
+    });
+    let both = given.come().unwrap();
+    asleep(&both[0]);
+    (waiter, both)
+}
+
+#[test]
+fn who_waits_for_all_continues_at_once_when_it_is_cancelled_and_what_it_alone_wants_with_it() {
+    on_each(|runtime| {
+        let gate = Gate::new(runtime);
+        for aborts in [false, true] {
+            let (waiter, both) = waits_for_both(runtime, &gate);
+            let told = if aborts { waiter.abort(CancelReason::Asked) } else { waiter.cancel() };
+            assert_eq!(told, Cancellation::Marked);
+            ends_cancelled(&waiter);
+            for target in &both {
+                assert_eq!(ends_cancelled(target), CancelReason::Parent);
+            }
+        }
+    });
+    on_each_of(&[1], |runtime| {
+        let (gate, before) = (Gate::new(runtime), runtime.metrics().direct);
+        let (waiter, _) = waits_for_both(runtime, &gate);
+        assert_eq!(runtime.metrics().direct, before + 1, "the first runs on the waiter's stack");
+        waiter.abort(CancelReason::Asked);
+    });
+}
+
+#[test]
+fn who_waits_for_all_is_ended_by_its_deadline_and_by_a_region_in_time() {
+    let _out = not_on(Modes::Both, "time is moved by hand");
+    on_each_clocked(|runtime, clock| {
+        let gate = Gate::new(runtime);
+        let start = |limited: bool| {
+            let (gate, (give, given)) = (gate.request(), mpsc::channel());
+            let builder = if limited { root(runtime).timeout(SECOND) } else { root(runtime) };
+            let waiter = builder.try_spawn(move || {
+                let wait = || {
+                    let both = gated(&gate);
+                    give.send(both.clone()).unwrap();
+                    wait_all(&both).map(drop)
+                };
+                if limited {
+                    wait()?;
+                } else {
+                    assert!(matches!(timeout(SECOND, wait), Err(WaitError::TimedOut)));
+                }
+                Ok(())
+            });
+            let both = given.come().unwrap();
+            asleep(&both[0]);
+            clock.advance(2 * SECOND);
+            both.iter().for_each(|target| _ = ends_cancelled(target));
+            waiter
+        };
+        assert_eq!(ends_cancelled(&start(true)), CancelReason::Deadline);
+        start(false).take().unwrap();
+    });
+}
+
+#[test]
+fn who_waits_for_all_is_ended_by_a_failing_sibling() {
+    on_each(|runtime| {
+        let gate = Gate::new(runtime);
+        let (gate, first) = (gate.request(), OnceLock::<Told>::new());
+        let owner = root(runtime).try_spawn(move || {
+            Ok(try_scope(|scope| {
+                scope.try_spawn(|| {
+                    let both = gated(&gate);
+                    first.set(both[0].clone()).unwrap();
+                    wait_all(&both)?;
+                    Ok(())
+                });
+                until(|| first.get().is_some());
+                asleep(first.get().unwrap());
+                scope.try_spawn(|| Ok(_ = "x".parse::<u32>()?));
+                Ok(())
+            })?)
+        });
+        assert!(matches!(owner.watch(), Err(WaitError::Failed(_))));
+    });
+}
+
+#[test]
+fn what_others_want_goes_on_when_who_waits_for_all_is_cancelled() {
+    on_each(|runtime| {
+        let mut gate = Gate::new(runtime);
+        let (all, [here, other]) = waits_for_both(runtime, &gate);
+        // While it is not cancelled, it spares both.
+        assert_eq!((here.cancel(), other.cancel()), (Cancellation::Vetoed, Cancellation::Vetoed));
+        // If the first runs on its stack, it waits for that on.
+        let wants = waiter(runtime, &here);
+        assert_eq!(all.cancel(), Cancellation::Marked);
+        ends_cancelled(&other);
+        assert!(!here.is_cancelled());
+        gate.open();
+        ends_cancelled(&all);
+        assert!(wants.take().unwrap().is_ok() && here.get().unwrap().is_ok());
+    });
+}
+
+#[test]
+fn who_waits_for_a_member_of_its_set_continues_at_once_when_it_is_cancelled() {
+    on_each(|runtime| {
+        let gate = Gate::new(runtime);
+        for nested in [false, true] {
+            let (gate, (give, given)) = (gate.request(), mpsc::channel());
+            let waiter = root(runtime).try_spawn(move || {
+                let [member, _] = gated(&gate);
+                let set = RequestSet::from_iter([member.clone()]);
+                give.send(member.clone()).unwrap();
+                if nested {
+                    // It is on the stack below the request that waits.
+                    Request::try_new(move || Ok(member.wait()?.clone()?)).wait()?;
+                } else {
+                    member.wait()?.clone()?;
+                }
+                drop(set);
+                Ok(())
+            });
+            let member: Told = given.come().unwrap();
+            asleep(&member);
+            assert_eq!(waiter.cancel(), Cancellation::Marked);
+            ends_cancelled(&waiter);
+            ends_cancelled(&member);
+        }
+    });
+}
+
+#[test]
+fn a_waiter_runs_what_only_the_set_of_another_wants() {
+    on_each_of(&[1], |runtime| {
+        let ran = root(runtime).try_spawn(|| {
+            let second = Arc::new(OnceLock::<Request<i32>>::new());
+            let of = second.clone();
+            let members = [Request::new(move || *of.get().unwrap().wait().unwrap() + 1), Request::new(|| 1)];
+            second.set(members[1].clone()).unwrap();
+            let before = Runtime::current().metrics().direct;
+            let mut set = RequestSet::from_iter(members);
+            while set.wait_next()?.is_some() {}
+            Ok(Runtime::current().metrics().direct - before)
+        });
+        assert_eq!(ran.take().unwrap(), 1);
     });
 }
 

@@ -70,6 +70,19 @@ pub struct Listening {
     pub notify: unsafe fn(node: NonNull<WaitNode>, how: u64),
     /// Whether that may call user code. Such listeners are notified after all others, which may be what the user code waits for.
     pub calls_user_code: bool,
+    /// The request that has made a listener of this kind: an address, or null.
+    pub maker: unsafe fn(node: NonNull<WaitNode>) -> *const (),
+    /// Whether the call that enlists such a listener takes it out of its list before it returns. So the maker is not over while the node is listed.
+    pub is_framed: bool,
+}
+
+/// The request that has made a listener.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenerMaker {
+    /// Its address; null: a thread outside any request.
+    pub request: *const (),
+    /// Whether that request is not over while the node is listed. Else the address is only compared.
+    pub is_framed: bool,
 }
 
 impl WaitNode {
@@ -150,6 +163,23 @@ impl WaitNode {
     /// Whether it is a listener's.
     pub fn is_listener(&self) -> bool {
         self.kind == Kind::Listener
+    }
+
+    /// The request that has made the listener, if it is one.
+    ///
+    /// # Safety
+    ///
+    /// Q1: the caller holds the lock of the list that the node stands in.
+    pub unsafe fn listener_maker(&self) -> Option<ListenerMaker> {
+        if self.kind != Kind::Listener {
+            return None;
+        }
+        let node = NonNull::from(self);
+        // SAFETY: it is a listener's.
+        let kind = unsafe { listening(node) };
+        // SAFETY: Q4: it is listed, by contract, so the listener is there; its kind is the node's.
+        let request = unsafe { (kind.maker)(node) };
+        Some(ListenerMaker { request, is_framed: kind.is_framed })
     }
 
     /// The record whose place this is, if it is one's.

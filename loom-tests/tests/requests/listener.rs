@@ -14,6 +14,7 @@
 #[path = "../support/cell/mod.rs"]
 mod cell;
 
+use std::ptr::null;
 use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::task::{Wake, Waker};
@@ -58,7 +59,7 @@ fn a_future_that_registers_at_the_end_is_told_or_woken() {
     exhaust(&["told", "woken"], |answers| {
         let (job, task) = (running(), Task::new());
         let finisher = with(&job, |job| job.execute(true));
-        let listener = Listener::new(Wakes::by(task.waker()), 0);
+        let listener = Listener::new(Wakes::by(task.waker()), 0, null());
         let listed = job.enlist(&listener);
         finisher.join().unwrap();
         assert_eq!(task.woken(), usize::from(listed), "a task that waits for nothing");
@@ -75,7 +76,7 @@ fn a_future_that_registers_at_the_end_is_told_or_woken() {
 fn a_waker_that_is_renewed_at_the_end_is_woken_or_told() {
     exhaust(&["told", "woken"], |answers| {
         let (job, first, last) = (running(), Task::new(), Task::new());
-        let listener = Listener::new(Wakes::by(first.waker()), 0);
+        let listener = Listener::new(Wakes::by(first.waker()), 0, null());
         assert!(job.enlist(&listener));
         let finisher = with(&job, |job| job.execute(true));
         let pending = listener.notice().renew(&last.waker());
@@ -99,7 +100,7 @@ fn a_waker_that_is_renewed_at_the_end_is_woken_or_told() {
 fn a_future_that_is_dropped_at_the_end_leaves_nothing() {
     exhaust(&["withdrawn", "left to the finisher"], |answers| {
         let (job, task) = (running(), Task::new());
-        let listener = Listener::new(Wakes::by(task.waker()), 0);
+        let listener = Listener::new(Wakes::by(task.waker()), 0, null());
         assert!(job.enlist(&listener));
         let finisher = with(&job, |job| job.execute(true));
         let left = job.delist(&listener);
@@ -119,7 +120,7 @@ fn a_future_that_is_dropped_at_the_end_leaves_nothing() {
 fn a_future_and_the_last_handle_are_dropped_at_the_end() {
     exhaust(&["withdrawn", "left to the finisher"], |answers| {
         let job = running();
-        let listener = Listener::new(Wakes::by(Waker::noop().clone()), 0);
+        let listener = Listener::new(Wakes::by(Waker::noop().clone()), 0, null());
         assert!(job.enlist(&listener));
         let finisher = with(&job, |job| job.execute(true));
         let left = job.delist(&listener);
@@ -136,7 +137,7 @@ fn a_future_and_the_last_handle_are_dropped_at_the_end() {
 fn the_last_future_goes_while_its_request_is_cancelled() {
     exhaust(&["marked", "vetoed", "left", "left, marked it"], |answers| {
         let job = Job::new(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
-        let listener = Listener::new(Wakes::by(Waker::noop().clone()), 0);
+        let listener = Listener::new(Wakes::by(Waker::noop().clone()), 0, null());
         assert!(job.enlist(&listener));
         let canceller = with(&job, Job::cancel_and_go);
         let left = job.delist(&listener).expect("nobody has ended it");
@@ -156,7 +157,7 @@ fn the_end_wakes_every_future() {
     exhaust(&["both"], |answers| {
         let (job, tasks) = (running(), [Task::new(), Task::new()]);
         let listeners: Vec<Arc<_>> =
-            tasks.iter().map(|task| Listener::new(Wakes::by(task.waker()), 0)).collect();
+            tasks.iter().map(|task| Listener::new(Wakes::by(task.waker()), 0, null())).collect();
         assert!(listeners.iter().all(|listener| job.enlist(listener)));
         let finisher = with(&job, |job| job.execute(true));
         finisher.join().unwrap();
@@ -200,9 +201,10 @@ fn who_calls_no_user_code_is_notified_before_every_waker() {
             let task = Waits { notified: notified.clone(), late: AtomicBool::new(true) };
             StdArc::new(task)
         });
-        let futures =
-            tasks.each_ref().map(|task| Listener::new(Wakes::by(Waker::from(StdArc::clone(task))), 0));
-        let member = Listener::new(Silent(notified.clone()), 0);
+        let futures = tasks
+            .each_ref()
+            .map(|task| Listener::new(Wakes::by(Waker::from(StdArc::clone(task))), 0, null()));
+        let member = Listener::new(Silent(notified.clone()), 0, null());
         assert!(job.enlist(&futures[0]) && job.enlist(&member) && job.enlist(&futures[1]));
         with(&job, |job| job.execute(true)).join().unwrap();
         assert!(notified.load(Relaxed), "a member that is not notified");

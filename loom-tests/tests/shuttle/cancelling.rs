@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebear_loom_tests::roam;
-use forebear_runtime::{AnyRequest, CancelReason, Cancellation, Outcome, Request, WaitError, spawn};
+use forebear_runtime::{
+    AnyRequest, CancelReason, Cancellation, Outcome, Request, WaitError, spawn, wait_all,
+};
 use forebear_sync::select;
 
 use crate::support::{Ledger, draw, finish, pause, runtime, thread, until_cancelled};
@@ -103,6 +105,45 @@ fn what_a_waiter_has_submitted_is_cancelled_with_it_before_it_stands_in_line() {
         assert!(matches!(waiter.watch(), Err(WaitError::TargetCancelled(CancelReason::Asked))));
         assert!(matches!(target.watch(), Err(WaitError::TargetCancelled(CancelReason::Asked))));
         drop((waiter, target));
+        finish(&runtime);
+        assert_eq!(ledger.alive(), 0);
+    });
+}
+
+/// A request that waits for all of two is cancelled while the first of them runs on its stack, or both run elsewhere, and a third wants the second for a
+/// while. All are reached: the second by the last who wanted it.
+#[test]
+fn who_waits_for_all_is_cancelled_with_all_that_it_alone_wants() {
+    roam(3, &["spared", "at once"], |answers| {
+        let (runtime, ledger) = (runtime(2), Ledger::default());
+        let second: Arc<Mutex<Option<Request<()>>>> = Arc::default();
+        let (made, probes) = (second.clone(), ledger.clone());
+        let waiter = runtime.spawn(move || {
+            let both = [0, 1].map(|_| {
+                let probe = probes.probe();
+                Request::new(move || {
+                    until_cancelled();
+                    drop(probe);
+                })
+            });
+            *made.lock().unwrap() = Some(both[1].clone());
+            assert!(matches!(wait_all(&both), Err(WaitError::Cancelled)));
+        });
+        let wants = thread(move || {
+            pause(300);
+            let second = second.lock().unwrap().take()?;
+            Some(second.wait_timeout(Duration::from_micros(400)).copied())
+        });
+        pause(500);
+        assert_eq!(waiter.cancel(), Cancellation::Marked, "nobody waits for it");
+        // By one who wants nothing.
+        assert!(matches!(waiter.watch(), Err(WaitError::TargetCancelled(CancelReason::Asked))));
+        match wants.join().unwrap() {
+            Some(Err(WaitError::TimedOut)) => answers.note("spared"),
+            None | Some(Err(WaitError::TargetCancelled(_))) => answers.note("at once"),
+            other => panic!("{other:?}"),
+        }
+        drop(waiter);
         finish(&runtime);
         assert_eq!(ledger.alive(), 0);
     });

@@ -25,7 +25,6 @@ use crate::foreign;
 use crate::schedule::registration::{RegisterResult, Registration};
 use crate::state::listener::Notice;
 use crate::state::set::{Core, SetPlace};
-use crate::state::word::FINISHED;
 
 mod all;
 mod arm;
@@ -39,17 +38,13 @@ use self::runtimes::MemberRuntimes;
 struct Member {
     core: Arc<Core>,
     place: SetPlace,
-    /// Only if it is no value.
-    failures: bool,
 }
 
 impl Notice for Member {
     const CALLS_USER_CODE: bool = false;
 
-    fn over(&self, life: u64) {
-        if !self.failures || life != FINISHED {
-            self.core.tell(self.place);
-        }
+    fn over(&self, _: u64) {
+        self.core.tell(self.place);
     }
 }
 
@@ -178,7 +173,7 @@ impl<T> RequestSet<T> {
     /// False: there is nothing to wait for, and the core has been told.
     fn enter(&mut self, entry: &mut SetEntry<T>, place: SetPlace) -> bool {
         let core = &self.core;
-        let notice = || Member { core: Arc::clone(core), place, failures: false };
+        let notice = || Member { core: Arc::clone(core), place };
         let header = entry.request.header_ptr();
         // SAFETY: RG1: the handle.
         let entered =

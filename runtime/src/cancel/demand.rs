@@ -1,6 +1,7 @@
 //! Demand: which waiters spare a request from a cancel. The head of [`super`] says what counts.
 
 use forebear_context::context::{Context, WaitNode};
+use forebear_context::shim::mutant;
 
 use super::is_cancelled;
 use crate::record::header::Header;
@@ -35,9 +36,16 @@ fn node_wants(node: &WaitNode, h: &Header, wants: impl Fn(&Header, &Header) -> b
         return wants(unsafe { dependent.cast().as_ref() }, h);
     }
     // SAFETY: the node is listed, and its list's lock is held.
+    if let Some(maker) = unsafe { node.listener_maker() }.filter(|maker| maker.is_framed)
+        // SAFETY: LI5, RG3: the request is not over.
+        && let Some(waiter) = unsafe { maker.request.cast::<Header>().as_ref() }
+    {
+        return mutant!("framed_listener_always_wants", true, wants(waiter, h));
+    }
+    // SAFETY: as above.
     match unsafe { node.context() }.and_then(waiter) {
         Some(waiter) => wants(waiter, h),
-        // A foreign thread or a listener, outside any request.
+        // A foreign thread outside any request; or a listener, which is nobody's, or loose: who has it now is not known.
         None => true,
     }
 }

@@ -7,8 +7,9 @@
 //!
 //! * **RG1** The caller of either function holds a handle or a link of the request.
 //! * **RG2** While `listener` is there it is enlisted, or has been notified.
+//! * **RG3** The caller has a framed listener ([`crate::state::listener`]) leave before the request returns that was on top as it entered.
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use forebear_context::error::WaitError;
 use forebear_context::shim::Arc;
@@ -62,7 +63,7 @@ impl<N: Notice> Registration<N> {
     ///
     /// # Safety
     ///
-    /// RG1; `fiber` is the calling one.
+    /// RG1, RG3; `fiber` is the calling one.
     pub(crate) unsafe fn enter<'a>(
         &mut self,
         fiber: &Fiber,
@@ -85,7 +86,10 @@ impl<N: Notice> Registration<N> {
                 return RegisterResult::Stands(shared);
             }
             let key = fiber.urgency.load(Ordering::Relaxed);
-            let listener = Listener::new(notice(), key);
+            // A loose one may outlast an arm, and is its maker's as well.
+            let maker = fiber.request().map(|top| if N::IS_FRAMED { top } else { top.identity() });
+            let maker = maker.map_or(ptr::null(), |maker| ptr::from_ref(maker).cast());
+            let listener = Listener::new(notice(), key, maker);
             // SAFETY: LI1: the list has a count, until the node is taken out; RG1.
             match Listener::enlist(&listener, |node| unsafe { approach.list(h, node) }.map(drop)) {
                 Ok(()) => {}

@@ -4,6 +4,9 @@
 //!
 //! * **listener**: a node in a request's list of waiters that is nobody's place ([`WaitNode::listening`]). It lies in counted memory.
 //! * **notice**: what a listener does when the request is over.
+//! * **maker**: the request that has made the listener, if any.
+//! * **framed**: made, enlisted and delisted by one call, as those of `wait_all` are. Any other is *loose*: it may pass from one request to another, or to
+//!   a thread.
 //! * **to enlist, to delist**: to put a listener into the list, to take it out before the end.
 //!
 //! # States
@@ -31,6 +34,8 @@
 //! * **LI3** The owner keeps its count of the request until it has delisted the node, or [`Listener::left`] has returned.
 //! * **LI4** A notice is given once at most, by the finisher, which then holds no lock and has no waiter left to wake. One that may call user
 //!   code ([`Notice::CALLS_USER_CODE`]) is given after all others: the user code may wait for what these wake.
+//! * **LI5** The maker of a framed listener is not over while the node is listed: the call that has enlisted it delists it before it returns. The maker
+//!   of a loose one may be over, so its address is only compared.
 
 use std::mem;
 use std::ptr::NonNull;
@@ -45,6 +50,8 @@ use forebear_context::shim::{Arc, Mutex, MutexGuard, mutant};
 pub trait Notice: Send + Sync + 'static {
     /// Whether [`over`](Self::over) may call user code.
     const CALLS_USER_CODE: bool;
+    /// Whether its listeners are framed: LI5.
+    const IS_FRAMED: bool = false;
 
     /// The request has ended as `life`. LI4.
     fn over(&self, life: u64);
@@ -54,21 +61,27 @@ pub trait Notice: Send + Sync + 'static {
 #[repr(C)]
 pub struct Listener<N> {
     node: WaitNode,
+    /// LI5.
+    maker: *const (),
     notice: N,
 }
 
-// SAFETY: of the node, the links are touched in turn (LI2), and the rest is constant; a notice is `Send` and `Sync`.
+// SAFETY: of the node, the links are touched in turn (LI2), and the rest is constant, as the maker's address is; a notice is `Send` and `Sync`.
 unsafe impl<N: Notice> Send for Listener<N> {}
 // SAFETY: as above.
 unsafe impl<N: Notice> Sync for Listener<N> {}
 
 impl<N: Notice> Listener<N> {
-    const LISTENING: &'static Listening =
-        &Listening { notify: notify::<N>, calls_user_code: N::CALLS_USER_CODE };
+    const LISTENING: &'static Listening = &Listening {
+        notify: notify::<N>,
+        calls_user_code: N::CALLS_USER_CODE,
+        maker: maker::<N>,
+        is_framed: N::IS_FRAMED,
+    };
 
-    /// A listener that stands nowhere. `key` is the root key of whose sake it is for.
-    pub fn new(notice: N, key: u64) -> Arc<Listener<N>> {
-        Arc::new(Listener { node: WaitNode::listening(Self::LISTENING, key), notice })
+    /// A listener that stands nowhere. `key` is the root key of whose sake it is for; `maker` is the request that makes it, or null.
+    pub fn new(notice: N, key: u64, maker: *const ()) -> Arc<Listener<N>> {
+        Arc::new(Listener { node: WaitNode::listening(Self::LISTENING, key), maker, notice })
     }
 
     /// What it does at the end.
@@ -124,6 +137,16 @@ unsafe fn notify<N: Notice>(node: NonNull<WaitNode>, life: u64) {
     // SAFETY: by contract; the node is the first field.
     let this = unsafe { Arc::from_raw(node.as_ptr().cast_const().cast::<Listener<N>>()) };
     this.notice.over(life);
+}
+
+/// The request that has made the listener of this node.
+///
+/// # Safety
+///
+/// LI1: the node is that of a `Listener<N>`, and the list has its count.
+unsafe fn maker<N: Notice>(node: NonNull<WaitNode>) -> *const () {
+    // SAFETY: by contract; the node is the first field.
+    unsafe { node.cast::<Listener<N>>().as_ref() }.maker
 }
 
 /// The notice of a future: wakes the task that polled it last.

@@ -22,7 +22,7 @@ impl<T> Request<T> {
     ///
     /// A cancelled request that has not started never runs. A suspended one continues at once, and its wait
     /// returns [`Cancelled`](forebear_context::error::WaitError::Cancelled); so does every further wait in it. The exception is
-    /// a wait that runs its target on its own stack, while another waiter spares that target: it continues when the target
+    /// a wait that runs its target on its own stack, while that target is spared: by another waiter, or by its maker. It continues when the target
     /// has ended. A request that computes continues until it waits, or asks [`is_cancelled`](crate::is_cancelled). When it is over, each wait
     /// for it returns [`TargetCancelled`](forebear_context::error::WaitError::TargetCancelled).
     ///

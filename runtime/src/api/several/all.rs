@@ -5,9 +5,11 @@ use crate::cancel::Marked;
 use crate::foreign;
 use crate::schedule::registration::{RegisterResult, Registration};
 use crate::schedule::wait;
+use crate::state::listener::Notice;
 use crate::state::set::{Core, SetPlace};
+use crate::state::word::FINISHED;
 
-use super::{Member, RequestSet};
+use super::RequestSet;
 
 use forebear_context::error::{Cancelled, WaitError};
 use forebear_context::shim::Arc;
@@ -84,9 +86,9 @@ pub fn wait_all<'a, T: 'a>(
     for (slot, request) in requests.iter().enumerate() {
         let place = SetPlace { slot, number: slot };
         let mut registration = Registration::default();
-        let notice = || Member { core: Arc::clone(&core), place, failures: true };
+        let notice = || Failure { core: Arc::clone(&core), place };
         if let Some(fiber) = foreign::fiber() {
-            // SAFETY: RG1: the handle is borrowed.
+            // SAFETY: RG1: the handle is borrowed; RG3: `registered` is dropped in this frame.
             match unsafe { registration.enter(fiber, request.header_ptr(), notice) } {
                 RegisterResult::Over => _ = request.answer()?,
                 RegisterResult::Refused(error) => return Err(error),
@@ -114,10 +116,31 @@ pub fn wait_all<'a, T: 'a>(
     values.collect()
 }
 
+/// The notice of a request that [`wait_all`] waits for: of its end, if that is no value.
+///
+/// It stands in the list while `wait_all` waits for another request, also for one that runs on the caller's stack: then the call cannot return before that
+/// one is over. So it is framed, and wants what the caller wants: a cancelled caller wants nothing. A veto that was decided before the mark of the caller
+/// takes effect when the call returns, and the listener leaves.
+struct Failure {
+    core: Arc<Core>,
+    place: SetPlace,
+}
+
+impl Notice for Failure {
+    const CALLS_USER_CODE: bool = false;
+    const IS_FRAMED: bool = true;
+
+    fn over(&self, life: u64) {
+        if life != FINISHED {
+            self.core.tell(self.place);
+        }
+    }
+}
+
 /// The registrations of [`wait_all`].
 struct Registered<'r, 'a, T> {
     requests: &'r [&'a Request<T>],
-    registrations: Vec<Registration<Member>>,
+    registrations: Vec<Registration<Failure>>,
 }
 
 impl<T> Drop for Registered<'_, '_, T> {

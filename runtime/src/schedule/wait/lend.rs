@@ -7,10 +7,13 @@
 //! * something older is ready on this worker;
 //! * it belongs to another runtime;
 //! * the wait has a limit, or only watches;
-//! * the waiter has a deadline, of its own or inherited, and the target none that is as near.
+//! * the waiter has a deadline, of its own or inherited, and the target none that is as near;
+//! * a set or a future that a request on this stack has made wants the target. Its demand goes when it is dropped, which is not before the wait returns; and a
+//!   wait that lends its stack returns when the target is over. So a cancel of the waiter would reach neither.
 
 use std::ptr::{self, NonNull};
 
+use forebear_context::context::WaitNode;
 use forebear_context::shim::atomic::Ordering;
 
 use crate::cancel;
@@ -28,7 +31,7 @@ use crate::shared::ending::Stage;
 use crate::shared::thread;
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED, SHUT};
 use crate::state::start::start_at_once;
-use crate::state::word::{FINISHED, LocalStep, NEW, QUEUED};
+use crate::state::word::{FINISHED, LocalStep, NEW, QUEUED, WAITERS};
 
 /// Runs a local request of this worker's for its waiter, in the commonest case of all. Where something is less common, the caller takes the way of
 /// [`run_own`]. So little must be kept over the run, in each frame of a recursion. True: it is over with a value, and nothing concerns the waiter.
@@ -215,6 +218,8 @@ unsafe fn run_own_on(fiber: &Fiber, worker: &Worker, header: NonNull<Header>, at
         if !unsafe { start_locally(fiber, worker, h, attention) } {
             return false;
         }
+    } else if is_kept_from_here(fiber, h) {
+        return false;
     } else if h.bare.claim_by_waiter(true).is_ok() {
         worker.take_out(h);
     } else if attention & SHUT != 0 || !is_child_of_top(fiber, h) || !h.bare.claim_new() {
@@ -294,7 +299,7 @@ pub(super) fn leave_stale(h: &Header) {
 /// Whether the fiber may run the target itself.
 #[inline(always)]
 pub(super) fn may_lend(fiber: &Fiber, h: &Header) -> bool {
-    if h.is(OWN_STACK) || fiber.room() < h.need() {
+    if h.is(OWN_STACK) || fiber.room() < h.need() || is_kept_from_here(fiber, h) {
         return false;
     }
     // SAFETY: the target's arena and record live as long as it (M3).
@@ -316,6 +321,41 @@ pub(super) fn may_lend(fiber: &Fiber, h: &Header) -> bool {
                 && !(shared.deadlines.has_requests() && may_outlast(fiber, h))
         }
     }
+}
+
+/// Whether a set or a future that a request on this stack has made wants the target, as far as is known: it may be another's by now, or have been another's
+/// before.
+#[inline(always)]
+fn is_kept_from_here(fiber: &Fiber, h: &Header) -> bool {
+    h.bare.load().has(WAITERS) && is_kept_by_loose(fiber, h)
+}
+
+#[cold]
+#[inline(never)]
+fn is_kept_by_loose(fiber: &Fiber, h: &Header) -> bool {
+    let finds = |wanted: &dyn Fn(*const Header) -> bool| {
+        if h.word().lock().is_err() {
+            return false;
+        }
+        let is_wanted = |node: &WaitNode| {
+            // SAFETY: Q1: the lock.
+            let maker = unsafe { node.listener_maker() }.filter(|maker| !maker.is_framed);
+            maker.is_some_and(|maker| !maker.request.is_null() && wanted(maker.request.cast()))
+        };
+        // SAFETY: Q1: the lock.
+        let found = unsafe { h.waiters.find_to_front(is_wanted) };
+        h.word().unlock(|bits| bits);
+        found
+    };
+    if fiber.request().is_none() || !finds(&|_| true) {
+        return false;
+    }
+    // Before the lock is taken: no allocation under it, and no walk down the stack for each node.
+    // SAFETY: what is below another on a stack is not over.
+    let below = std::iter::successors(fiber.request(), |frame| unsafe { frame.lender.get().as_ref() });
+    let mut stack: Vec<*const Header> = below.map(|frame| ptr::from_ref(frame.identity())).collect();
+    stack.sort_unstable();
+    finds(&|maker| stack.binary_search(&maker).is_ok())
 }
 
 /// Whether the request on top has a deadline, of its own or inherited, and the target may still run when that comes.
