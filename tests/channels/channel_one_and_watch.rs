@@ -5,12 +5,13 @@ mod cancelling;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use cancelling::{asleep, ends_cancelled};
 use forebear::channel::{RecvError, RecvTimeoutError, TryRecvError, oneshot, watch};
-use forebear::{CancelReason, Request};
+use forebear::{CancelReason, Request, select};
 use support::order::root;
 use support::{Count, Joined, in_both_worlds, on_each};
 
@@ -67,6 +68,34 @@ fn either_side_of_one_item_learns_that_the_other_is_gone() {
         drop(receiver);
         assert!(sender.is_disconnected());
         assert_eq!(sender.send(1), Err(1));
+    });
+}
+
+/// Several wait by one `&Receiver`: one has the item, and each other is told that nothing comes any more.
+#[test]
+fn waiters_for_one_item_that_another_has_learn_that_the_sender_is_gone() {
+    on_each(|runtime| {
+        let (sender, receiver) = oneshot::channel();
+        let receiver = Arc::new(receiver);
+        let waits = [(); 4].map(|()| receiver.clone()).map(|receiver| {
+            root(runtime).own_stack().spawn(move || {
+                select! {
+                    told = &*receiver => told,
+                }
+            })
+        });
+        waits.iter().for_each(asleep);
+        let timed = root(runtime).own_stack().spawn({
+            let receiver = receiver.clone();
+            move || receiver.recv_timeout(Duration::MAX)
+        });
+        asleep(&timed);
+        sender.send(1).unwrap();
+        let told = waits.each_ref().map(|waits| *waits.wait().unwrap());
+        assert_eq!(told.iter().filter(|&&told| told == Ok(1)).count(), 1);
+        assert_eq!(told.iter().filter(|&&told| told == Err(RecvError::Disconnected)).count(), 3);
+        assert_eq!(timed.wait().unwrap(), &Err(RecvTimeoutError::Disconnected));
+        assert_eq!(receiver.try_recv(), Err(TryRecvError::Disconnected));
     });
 }
 

@@ -335,6 +335,24 @@ fn one_item_meets_a_receiver_that_leaves() {
     });
 }
 
+/// The first receiver waits, and the second meets the sender. The item goes to the first, and the second learns that nothing comes any more.
+#[test]
+fn two_receivers_of_one_item_are_answered() {
+    explore(&[], |_| {
+        let (sender, receiver) = oneshot::channel();
+        let receiver = Arc::new(receiver);
+        let theirs = receiver.clone();
+        let first = Party::new(0);
+        first.meanwhile(move || {
+            let sends = thread::spawn(move || sender.send(1).unwrap());
+            Party::new(0).on(|| assert_eq!(theirs.recv_timeout(LIMIT), Err(RecvTimeoutError::Disconnected)));
+            sends.join().unwrap();
+        });
+        first.on(|| assert_eq!(receiver.recv_timeout(LIMIT), Ok(1)));
+        assert_eq!(receiver.try_recv(), Err(TryRecvError::Disconnected));
+    });
+}
+
 #[test]
 fn behind_one_item_there_is_the_end() {
     explore(&[], |_| {

@@ -32,13 +32,14 @@
 //!
 //! *The last end of one side is dropped while a caller of the other side begins to wait.* Both do so under the lock. Either the caller finds
 //! the side over, or the drop finds the caller in its queue and chooses it. The slot of such a waiter is unchanged, and the waiter reads the
-//! end of the channel from that.
+//! end of the channel from that. The last send of a channel of one item is such an end, too: in the same hold of the lock it chooses
+//! the receiver that has the item, and then all others.
 //!
 //! # Invariants
 //!
 //! * **N1** The state is accessed under its lock, and a waiter's slot under that lock or by its owner after the wait.
-//! * **N2** While a receiver waits there is no item; while a sender waits there is no room. Listed waiters that have left their wait
-//!   do not count.
+//! * **N2** While a receiver waits there is no item, and sending is not over; while a sender waits there is no room, and receiving is not
+//!   over. Listed waiters that have left their wait do not count.
 //! * **N3** No item is dropped, and no waiter is woken, under the lock.
 //!
 //! N4 to N7 stand in the head of [`batch`].
@@ -294,18 +295,22 @@ impl<T, S: Store<T>> Channel<T, S> {
         Ok(())
     }
 
-    /// The same by the last sender, which ends the sending side in the same step.
+    /// The same by the last sender, which ends the sending side in the same step. One receiver has the item; the others learn of the end.
     #[inline]
     pub(super) fn put_last(&self, item: T) -> Result<(), TrySendError<T>> {
-        let put = self.state.with_mut(|state| {
+        let (put, others) = self.state.with_mut(|state| {
             #[cfg(not(mutant = "over_after_the_last"))]
             {
                 state.sending_is_over = true;
             }
-            state.put(item, self.capacity, &self.batch, || NOBODY)
+            let put = state.put(item, self.capacity, &self.batch, || NOBODY);
+            let wait = mutant!("one_item_wakes_one_receiver", false, state.receivers_wait);
+            (put, all_of(&state.receivers, wait))
         });
         mutant!("over_after_the_last", self.state.with_mut(|state| state.sending_is_over = true));
-        wake(put?);
+        let served = put?;
+        wake(served);
+        others.wake();
         Ok(())
     }
 

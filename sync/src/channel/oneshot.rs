@@ -1,5 +1,7 @@
 //! A channel of one item: for a result that is made once and awaited elsewhere.
 //!
+//! Several may wait by one `&Receiver`. One of them gets the item, and the others [`RecvError::Disconnected`] at the same time.
+//!
 //! ```
 //! use forebear::channel::oneshot;
 //!
