@@ -1,5 +1,8 @@
 //! Reports what goes wrong and has nobody to be told: to the runtime's hooks, or by their one-line defaults.
 //!
+//! With the feature `tracing` the default is an event, which a subscriber may take. The feature alone takes nothing away, since any crate of
+//! a program can turn it on: if no subscriber takes the event, the line is written all the same.
+//!
 //! The first runtime wraps the panic hook of the process, once. For a panic inside a request the wrapper calls the
 //! program's hook on the thread's own stack, since a backtrace needs more stack than a small request has. A hook that
 //! is set later replaces the wrapper and runs on the request's stack. So a program should set its hook before the first
@@ -81,8 +84,30 @@ pub(crate) fn say(what: &dyn fmt::Display) {
     let _ = writeln!(io::stderr(), "forebear: {what}");
 }
 
-/// Reports a failure that nobody looked at: to the runtime's hook, else to `tracing` if that feature is on, else in one
-/// line on standard error.
+/// An event of `tracing`. Answers whether a subscriber has taken it; not if that has panicked. It is also made if there is no subscriber, since
+/// `tracing` can pass it on to `log`.
+#[cfg(feature = "tracing")]
+macro_rules! taken_by_subscriber {
+    ($level:expr, $($event:tt)+) => {{
+        let mut taken = false;
+        contained(callback::SUBSCRIBER, || {
+            let enabled = tracing::event_enabled!($level);
+            tracing::event!($level, $($event)+);
+            taken = enabled;
+        });
+        taken
+    }};
+}
+
+#[cfg(not(feature = "tracing"))]
+macro_rules! taken_by_subscriber {
+    ($($event:tt)+) => {
+        false
+    };
+}
+
+/// Reports a failure that nobody looked at: to the runtime's hook, else to a subscriber of `tracing` if that feature is on and one takes it,
+/// else in one line on standard error.
 #[cold]
 pub(crate) fn unseen_failure(hooks: Option<&Hooks>, failure: &Failure) {
     match hooks.and_then(|hooks| hooks.on_unhandled_failure.as_ref()) {
@@ -99,12 +124,13 @@ pub(crate) fn unseen_failure(hooks: Option<&Hooks>, failure: &Failure) {
                         failure.request().escape_debug()
                     )
                 });
-            #[cfg(feature = "tracing")]
-            contained(callback::SUBSCRIBER, || {
-                tracing::error!(request = failure.request(), "unhandled failure: {shown}");
-            });
-            #[cfg(not(feature = "tracing"))]
-            say(&format_args!("unhandled failure: {shown}"));
+            if !taken_by_subscriber!(
+                tracing::Level::ERROR,
+                request = failure.request(),
+                "unhandled failure: {shown}"
+            ) {
+                say(&format_args!("unhandled failure: {shown}"));
+            }
         }
     }
 }
@@ -119,8 +145,8 @@ pub(crate) fn aside_panicked(header: &Header, payload: Box<dyn std::any::Any + S
     unseen_failure(hooks, &failure);
 }
 
-/// Says what a user ought to know: to the runtime's hook, else to `tracing` if that feature is on, else in one line on
-/// standard error.
+/// Says what a user ought to know: to the runtime's hook, else to a subscriber of `tracing` if that feature is on and one takes it, else in
+/// one line on standard error.
 #[cold]
 pub(crate) fn warn(hooks: &Hooks, what: &str) {
     match &hooks.on_warning {
@@ -128,10 +154,9 @@ pub(crate) fn warn(hooks: &Hooks, what: &str) {
             contained(callback::ON_WARNING, || hook(what));
         }
         None => {
-            #[cfg(feature = "tracing")]
-            contained(callback::SUBSCRIBER, || tracing::warn!("{what}"));
-            #[cfg(not(feature = "tracing"))]
-            say(&what);
+            if !taken_by_subscriber!(tracing::Level::WARN, "{what}") {
+                say(&what);
+            }
         }
     }
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use forebear::channel;
 use forebear::sync::Event;
 use forebear::time::Clock;
-use forebear::{Failure, OrUnwind, Request, Runtime, join, scope, spawn, time, try_spawn, yield_now};
+use forebear::{
+    Failure, LateEnd, OrUnwind, Request, Runtime, join, scope, spawn, time, try_spawn, yield_now,
+};
 
 use crate::child;
 use crate::support::{Kind, Watchdog, kinds};
@@ -345,11 +347,68 @@ fn a_subscriber_of_tracing_is_refused_what_waits_by_name_and_its_panic_ends_ther
     assert!(end.stdout.contains("whose `Display` has panicked"), "{end:#?}");
     let contained = "forebear: the subscriber of `tracing` has panicked: the subscriber panics on purpose";
     assert_eq!(end.stderr.matches(contained).count(), 2, "{end:#?}");
+    // It has panicked, so the lines come as well.
+    assert_eq!(end.stderr.matches("forebear: unhandled failure: ").count(), 2, "{end:#?}");
+}
+
+/// Takes errors, and no warnings.
+#[cfg(feature = "tracing")]
+struct TakesErrors;
+
+#[cfg(feature = "tracing")]
+impl tracing::Subscriber for TakesErrors {
+    fn enabled(&self, event: &tracing::Metadata<'_>) -> bool {
+        *event.level() == tracing::Level::ERROR
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        println!("the subscriber was told");
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Has a failure that nobody looks at, and a warning: the last handle goes before a request ends.
+fn reports() {
+    let runtime = Runtime::builder().workers(1).late_end(LateEnd::ShutDown).build().unwrap();
+    runtime.run(|| drop(try_spawn(|| -> forebear::Result<()> { Err(std::fmt::Error.into()) })));
+    runtime.spawn(|| _ = Event::new().wait());
+}
+
+const DEFAULTS: [&str; 2] = ["forebear: unhandled failure: ", "forebear: the last handle of runtime"];
+
+/// The promise of both hooks, whatever features a build has: any crate of a program can turn `tracing` on.
+#[test]
+fn by_default_a_failure_and_a_warning_are_one_line_each_on_standard_error() {
+    let end = child::run("", &[], |_| reports());
+    end.assert_survived();
+    assert_eq!(DEFAULTS.map(|line| end.stderr.matches(line).count()), [1, 1], "{end:#?}");
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn what_a_subscriber_of_tracing_takes_is_no_line_on_standard_error() {
+    let end = child::run("", &[], |_| {
+        tracing::subscriber::set_global_default(TakesErrors).unwrap();
+        reports();
+    });
+    end.assert_survived();
+    assert_eq!(end.stdout.matches("the subscriber was told").count(), 1, "{end:#?}");
+    assert_eq!(DEFAULTS.map(|line| end.stderr.matches(line).count()), [0, 1], "{end:#?}");
 }
 
 /// The line says whose it was.
 #[test]
-#[cfg(not(feature = "tracing"))]
 fn an_error_whose_display_panics_is_reported_by_its_request() {
     let end = child::run("", &[], |_| {
         let runtime = Runtime::builder().workers(1).build().unwrap();
@@ -370,7 +429,6 @@ fn an_error_whose_display_panics_is_reported_by_its_request() {
 
 /// The line has the request that failed first, the error, and the requests that passed the failure on.
 #[test]
-#[cfg(not(feature = "tracing"))]
 fn a_failure_that_nobody_looked_at_is_reported_with_its_path() {
     let end = child::run("", &[], |_| {
         let runtime = Runtime::builder().workers(1).build().unwrap();

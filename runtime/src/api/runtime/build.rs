@@ -227,7 +227,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Called for every failure that no code has handled, when the last handle is dropped. By default one line on standard error.
+    /// Called for every failure that no code has handled, when the last handle is dropped. By default one line on standard error; with the
+    /// feature `tracing` an event of level `ERROR` instead, if a subscriber takes it.
     ///
     /// The hook runs on the thread that drops that handle, often a worker's. It may read, log, notify, send without waiting and cancel. If it
     /// waits, or makes or runs a request, that panics with a message; hand the failure to a thread or a request of your own by a channel. A
@@ -278,7 +279,8 @@ impl RuntimeBuilder {
     }
 
     /// Called with warnings that no error carries: for example that a destructor waits while an error unwinds its
-    /// request. By default one line on standard error. Each kind of warning comes once, and that a scope waits once for each scope.
+    /// request. By default one line on standard error; with the feature `tracing` an event of level `WARN` instead, if a subscriber takes it.
+    /// Each kind of warning comes once, and that a scope waits once for each scope.
     ///
     /// The hook runs on a worker's thread, outside of any request; on the thread that ends the runtime; or on one that is started for it. It may do what [`on_unhandled_failure`](Self::on_unhandled_failure) may.
     ///
