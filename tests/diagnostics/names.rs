@@ -21,7 +21,11 @@ fn an_unnamed_request_is_called_by_the_type_of_its_closure() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let large = [0_u8; 2048];
     runtime.enter(|| {
-        let names = [
+        let (mut members, mut names) = (RequestPool::new(), Vec::new());
+        members.add(|| own_name()).try_add(|| Ok(own_name())).add_sized(1, move || (own_name(), large).0);
+        members.wait_each(|_, name| names.push(name)).unwrap();
+        let too_large = Request::builder().stack_size(1 << 40);
+        let requests = [
             spawn(own_name).name().to_owned(),
             spawn(|| own_name()).take().unwrap(),
             try_spawn(|| Ok(own_name())).take().unwrap(),
@@ -34,9 +38,12 @@ fn an_unnamed_request_is_called_by_the_type_of_its_closure() {
             scope(|s| Request::builder().spawn_in(s, || own_name()).take().unwrap()),
             runtime.run(|| own_name()),
             runtime.try_run(|| Ok(own_name())).unwrap(),
+            too_large.clone().build(|| ()).name().to_owned(),
+            too_large.try_build(move || Ok(large)).name().to_owned(),
         ];
-        assert_eq!(names[0], "names::own_name");
-        for (n, name) in names.iter().enumerate().skip(1) {
+        assert_eq!(requests[0], "names::own_name");
+        names.extend_from_slice(&requests[1..]);
+        for (n, name) in names.iter().enumerate() {
             assert!(is_the_users(name, test), "number {n}: {name}");
         }
     });

@@ -61,7 +61,6 @@
 //!
 //! `len` and `nodes` do not change after the birth. `open` is atomic.
 
-use std::any::type_name;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -73,7 +72,7 @@ use crate::api::request::Request;
 use crate::api::then::dependent::ErasedHandle;
 use crate::cancel::{self, Marked};
 use crate::deadlock::urgency;
-use crate::record::cell::{Callable, Construct};
+use crate::record::cell::{Callable, Construct, Named};
 use crate::record::dependents::DependentRecord;
 use crate::record::fiber::{self, Fiber};
 #[cfg(doc)]
@@ -241,29 +240,6 @@ impl Drop for Edges {
             // SAFETY: leaked by `new`, and freed here alone.
             drop(unsafe { Box::from_raw(nodes) });
         }
-    }
-}
-
-/// The type after which a dependent is named if it has no name of its own.
-pub(crate) trait Named {
-    fn type_name() -> &'static str;
-}
-
-/// The user's closure.
-pub(crate) struct Closure<F>(PhantomData<fn(F)>);
-
-impl<F> Named for Closure<F> {
-    fn type_name() -> &'static str {
-        type_name::<F>()
-    }
-}
-
-/// The callable behind the edges, named after its own type.
-pub(crate) struct Typed<C, T>(PhantomData<fn(C, T)>);
-
-impl<C: Callable<T>, T> Named for Typed<C, T> {
-    fn type_name() -> &'static str {
-        C::type_name()
     }
 }
 

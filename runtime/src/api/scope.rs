@@ -47,7 +47,7 @@ use crate::api::any::AnyRequest;
 use crate::api::request::{Counted, Request, spawn_with};
 use crate::deadlock::cycle;
 use crate::foreign;
-use crate::record::cell::{Fallible, Plain};
+use crate::record::cell::{Callable, Fallible, Plain};
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
 use crate::record::no_suspend;
@@ -151,13 +151,7 @@ impl<'scope> Scope<'scope, '_> {
     /// ```
     #[inline(always)]
     pub fn spawn<T: Send + 'scope>(&'scope self, f: impl FnOnce() -> T + Send + 'scope) -> Request<T> {
-        let fast = self.count_spawn();
-        // SAFETY: Z1, Z2, Z4.
-        let job = unsafe { spawn_with(Plain(f), &self.core) };
-        if !fast {
-            self.core.spawned(job.to_untyped());
-        }
-        job
+        self.spawn_callable(Plain(f))
     }
 
     /// As [`spawn`](Self::spawn), for a callable that may return an error.
@@ -176,9 +170,19 @@ impl<'scope> Scope<'scope, '_> {
         &'scope self,
         f: impl FnOnce() -> Result<T, Error> + Send + 'scope,
     ) -> Request<T> {
+        self.spawn_callable(Fallible(f))
+    }
+
+    /// As [`spawn`](Self::spawn), for any callable.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn spawn_callable<T: Send + 'scope>(
+        &'scope self,
+        callable: impl Callable<T> + 'scope,
+    ) -> Request<T> {
         let fast = self.count_spawn();
         // SAFETY: Z1, Z2, Z4.
-        let job = unsafe { spawn_with(Fallible(f), &self.core) };
+        let job = unsafe { spawn_with(callable, &self.core) };
         if !fast {
             self.core.spawned(job.to_untyped());
         }
@@ -199,7 +203,7 @@ impl<'scope> Scope<'scope, '_> {
         }
     }
 
-    pub(crate) fn spawn_built<T: Send + 'scope, C: crate::record::cell::Callable<T>>(
+    pub(crate) fn spawn_built<T: Send + 'scope, C: Callable<T>>(
         &'scope self,
         builder: &crate::api::builder::RequestBuilder,
         callable: C,

@@ -117,22 +117,45 @@ impl<T, C: Callable<T>> Callable<T> for Boxed<C> {
     }
 }
 
-/// A callable of the runtime's own that runs a closure of the user's type `F`, and has its name.
-pub(crate) struct For<F, C>(pub C, pub PhantomData<fn(F)>);
+/// The type after which a request is named if it has no name of its own, and its callable is one of the runtime's own.
+pub(crate) trait Named {
+    fn type_name() -> &'static str;
+}
+
+/// The user's closure.
+pub(crate) struct Closure<F>(PhantomData<fn(F)>);
+
+impl<F> Named for Closure<F> {
+    fn type_name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+/// Another callable, named after its own type.
+pub(crate) struct Typed<C, T>(PhantomData<fn(C, T)>);
+
+impl<C: Callable<T>, T> Named for Typed<C, T> {
+    fn type_name() -> &'static str {
+        C::type_name()
+    }
+}
+
+/// A callable of the runtime's own that stands for what `U` names, and has its name.
+pub(crate) struct For<U, C>(pub C, pub PhantomData<fn(U)>);
 
 /// The type of a closure, for [`For`].
-pub(crate) fn type_of<F>(_: &F) -> PhantomData<fn(F)> {
+pub(crate) fn type_of<F>(_: &F) -> PhantomData<fn(Closure<F>)> {
     PhantomData
 }
 
-impl<T, F, C: Callable<T>> Callable<T> for For<F, C> {
+impl<T, U: Named, C: Callable<T>> Callable<T> for For<U, C> {
     #[inline(always)]
     fn call(self) -> Result<T, Error> {
         self.0.call()
     }
 
     fn type_name() -> &'static str {
-        type_name::<F>()
+        U::type_name()
     }
 }
 

@@ -14,6 +14,7 @@
 //! link, which is in the word from birth (T4), and may abort it at any time. `spawn_built` enters the request into the private queue after that.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr::{self, NonNull};
@@ -29,7 +30,9 @@ use crate::api::request::{Counted, Request};
 use crate::api::then::dependent::{make_after, spawn_after};
 use crate::cancel;
 use crate::record::arena::Arena;
-use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Construct, Fallible, Whole};
+use crate::record::cell::{
+    self, BOXED_ABOVE, Birth, Boxed, Callable, Construct, Fallible, For, Typed, Whole,
+};
 use crate::record::children::child_of;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, DETACHED, HINTED, Header, HeaderPlace, LIMITED, OWN_STACK, ROOT};
@@ -252,8 +255,9 @@ pub(crate) unsafe fn make_from<T, K: Construct<T>>(
         Err((asked, panicked)) => {
             let refuse = move || Err(Error::from(StackError::too_large(asked, stack::MAX)));
             let birth = Birth { need_pages: 0, ..birth };
+            let refuse = For(Fallible(refuse), PhantomData::<fn(Typed<K::Callable, T>)>);
             // SAFETY: as above.
-            (unsafe { cell::make::<_, T>(origin.arena, birth, Fallible(refuse)) }, panicked)
+            (unsafe { cell::make::<_, T>(origin.arena, birth, refuse) }, panicked)
         }
     };
     // SAFETY: just made.

@@ -11,11 +11,11 @@ use std::ptr::{self, NonNull};
 
 use forebear_context::error::{Error, WaitError};
 
-use crate::api::after::{Declared, Edges, Named, Opaque, Typed};
+use crate::api::after::{Declared, Edges, Opaque};
 use crate::api::builder::RequestBuilder;
 use crate::api::builder::make::make_from;
 use crate::api::request::{Outcome, Request};
-use crate::record::cell::{BOXED_ABOVE, Boxed, Callable};
+use crate::record::cell::{BOXED_ABOVE, Boxed, Callable, Closure, Named, Typed};
 use crate::record::header::Header;
 use crate::record::scope_core::ScopeCore;
 use crate::state::open;
@@ -189,7 +189,7 @@ pub(super) unsafe fn then_one<A: Send, T, U>(
     builder: &RequestBuilder,
     dependency: Request<A>,
     get: impl Get<T> + Send,
-    user: PhantomData<fn(crate::api::after::Closure<U>)>,
+    user: PhantomData<fn(Closure<U>)>,
     location: Option<&'static Location<'static>>,
     scope: *const ScopeCore,
 ) -> Request<T> {
@@ -253,6 +253,6 @@ pub(super) fn plain<A, T>(f: impl FnOnce(&A) -> T) -> impl FnOnce(&A) -> Result<
     move |value: &A| Ok(f(value))
 }
 
-pub(super) fn closure<F>(_: &F) -> PhantomData<fn(crate::api::after::Closure<F>)> {
+pub(super) fn closure<F>(_: &F) -> PhantomData<fn(Closure<F>)> {
     PhantomData
 }

@@ -1,5 +1,6 @@
 //! The members of a pool, before and after they are admitted.
 
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use forebear_context::error::Error;
@@ -8,7 +9,7 @@ use crate::api::any::AnyRequest;
 use crate::api::request::Request;
 use crate::api::scope::Scope;
 use crate::cancel::shield::is_cancelled;
-use crate::record::cell::Callable;
+use crate::record::cell::{Callable, Fallible, For, Typed};
 use crate::schedule::admission;
 use crate::schedule::held_back::{Board, Why};
 
@@ -67,7 +68,8 @@ impl<'env, T: Send + 'env, C: Callable<T> + 'env> Job<'env, T> for C {
         'env: 'run,
     {
         // The value is dropped inside `watch`: its destructor may fail the member.
-        scope.try_spawn(move || alarm.watch(|| (*self).call().map(|value| wanted.then_some(value))))
+        let watched = Fallible(move || alarm.watch(|| (*self).call().map(|value| wanted.then_some(value))));
+        scope.spawn_callable(For(watched, PhantomData::<fn(Typed<C, T>)>))
     }
 }
 
