@@ -321,17 +321,33 @@ impl Context {
     ///
     /// In a region that must not suspend.
     #[inline]
+    #[track_caller]
     pub fn about_to_wait(&self, what: &str) {
-        if self.no_suspend.get() != 0 {
-            // SAFETY: the table is this context's, and we are on its stack.
-            unsafe { (self.table.refuse_wait)(self, what) }
+        if let Some(why) = self.refusal(what) {
+            refuse(&why)
         }
+    }
+
+    /// The same, for a caller that has the panic where its own caller is: the message, if the stack is in such a region.
+    #[inline]
+    pub fn refusal(&self, what: &str) -> Option<String> {
+        if self.no_suspend.get() == 0 {
+            return None;
+        }
+        // SAFETY: the table is this context's, and we are on its stack.
+        unsafe { (self.table.refuse_wait)(self, what) }
     }
 
     /// What this context waits for, for dumps: the reason and the address of the target.
     pub fn waits_for(&self) -> (Reason, *mut ()) {
         (Reason::from_u8(self.reason.load(Ordering::Relaxed)), self.target.load(Ordering::Relaxed))
     }
+}
+
+#[cold]
+#[track_caller]
+fn refuse(why: &str) -> ! {
+    panic!("{why}")
 }
 
 impl std::fmt::Debug for Context {

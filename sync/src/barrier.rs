@@ -19,7 +19,7 @@ use forebear_context::error::{Cancelled, TimeoutError};
 use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
-use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
+use crate::queued_wait::{Answer, Limit, QueuedWaiter, WaitTerms, wait_in_queue};
 use crate::raw_lock::Refused;
 use crate::wait_set::everybody;
 
@@ -114,7 +114,7 @@ impl Barrier {
     #[inline(always)]
     #[track_caller]
     pub fn wait(&self) -> Result<BarrierWaitResult, Cancelled> {
-        self.within(Limit::Never, Location::caller()).map_err(Refused::untimed)
+        self.within(Limit::Never, Location::caller()).untimed()
     }
 
     /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once: the caller arrives only if it is
@@ -142,7 +142,7 @@ impl Barrier {
     #[inline(always)]
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<BarrierWaitResult, TimeoutError> {
-        self.within(Limit::After(timeout), Location::caller()).map_err(Refused::timed)
+        self.within(Limit::After(timeout), Location::caller()).timed()
     }
 
     /// How many waiters make a generation.

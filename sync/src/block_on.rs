@@ -14,8 +14,7 @@ use forebear_context::error::Cancelled;
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 
 use crate::here::with_context;
-use crate::queued_wait::Limit;
-use crate::raw_lock::Refused;
+use crate::queued_wait::{Answer, Limit};
 use crate::wait_set::WaitSet;
 
 /// What a waker of ours sets.
@@ -44,6 +43,7 @@ impl Signal {
 
     /// Waits until it is set. To be inlined, as [`WaitSet::wait`].
     #[inline(always)]
+    #[track_caller]
     pub(crate) fn wait(
         &self,
         reason: Reason,
@@ -51,7 +51,7 @@ impl Signal {
         caller: &'static Location<'static>,
     ) -> Result<(), Cancelled> {
         let is_set = || self.is_set.load(Ordering::Acquire);
-        self.wait_set.wait(reason, what, Limit::Never, caller, is_set).map_err(Refused::untimed)
+        self.wait_set.wait(reason, what, Limit::Never, caller, is_set).untimed()
     }
 }
 

@@ -30,8 +30,8 @@ use forebear_context::error::{Cancelled, TimeoutError};
 use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
-use crate::mutex::{MutexGuard, deadlock};
-use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
+use crate::mutex::{MutexGuard, refuse};
+use crate::queued_wait::{Answer, Limit, QueuedWaiter, WaitTerms, wait_in_queue};
 use crate::raw_lock::{LockTerms, RawLock, Refused, called};
 
 static MUTEX: Lock = called("Mutex");
@@ -142,7 +142,7 @@ impl Condvar {
     #[inline(always)]
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) -> Result<(), Cancelled> {
-        self.within(guard, Limit::Never, Location::caller()).map_err(Refused::untimed)
+        self.within(guard, Limit::Never, Location::caller()).untimed()
     }
 
     /// Waits while `condition` returns true of the value. Calls `condition` first; if that returns false there is no wait.
@@ -186,7 +186,7 @@ impl Condvar {
             return Err(Cancelled::new());
         }
         while condition(guard) {
-            self.within(guard, Limit::Never, caller).map_err(Refused::untimed)?;
+            self.within(guard, Limit::Never, caller).untimed()?;
         }
         Ok(())
     }
@@ -223,7 +223,7 @@ impl Condvar {
         guard: &mut MutexGuard<'_, T>,
         timeout: Duration,
     ) -> Result<(), TimeoutError> {
-        self.within(guard, Limit::After(timeout), Location::caller()).map_err(Refused::timed)
+        self.within(guard, Limit::After(timeout), Location::caller()).timed()
     }
 
     /// As [`wait_while`](Self::wait_while), for `timeout` at most, on the clock of the runtime. When time is up it calls `condition` once more; so it
@@ -269,7 +269,7 @@ impl Condvar {
             _ => Limit::At(with_foreign(|context| context.deadline(timeout))),
         };
         loop {
-            let answer = self.within(guard, limit, caller).map_err(Refused::timed);
+            let answer = self.within(guard, limit, caller).timed();
             match answer {
                 Err(TimeoutError::Cancelled) => return answer,
                 _ if !condition(guard) => return Ok(()),
@@ -306,10 +306,7 @@ impl Condvar {
         if let Err(refused) = locked {
             // V2.
             guard.lose();
-            match refused {
-                Refused::Circular(cycle) => deadlock(&cycle),
-                Refused::TimedOut | Refused::Cancelled => unreachable!("the wait had no limit"),
-            }
+            refuse(refused);
         }
         if answer.is_ok() && !waiter.left.get() {
             two_mutexes();

@@ -9,8 +9,7 @@ use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 
 use crate::lock_queue::Place;
-use crate::queued_wait::Limit;
-use crate::raw_lock::Refused;
+use crate::queued_wait::{Answer, Limit};
 use crate::wait_set::WaitSet;
 
 /// A flag that requests and threads wait for. It can be [reset](Self::reset).
@@ -98,7 +97,7 @@ impl Event {
     pub fn wait(&self) -> Result<(), Cancelled> {
         self.wait_set
             .wait(Reason::Event, "Event", Limit::Never, Location::caller(), || self.is_set())
-            .map_err(Refused::untimed)
+            .untimed()
     }
 
     /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
@@ -128,7 +127,7 @@ impl Event {
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
         self.wait_set
             .wait(Reason::Event, "Event", Limit::After(timeout), Location::caller(), || self.is_set())
-            .map_err(Refused::timed)
+            .timed()
     }
 }
 

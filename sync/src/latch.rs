@@ -8,8 +8,7 @@ use forebear_context::context::Reason;
 use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
-use crate::queued_wait::Limit;
-use crate::raw_lock::Refused;
+use crate::queued_wait::{Answer, Limit};
 use crate::wait_set::WaitSet;
 
 /// A count that goes down to zero once; requests and threads wait until it is there. Unlike at a [`Barrier`](crate::Barrier), a call that
@@ -85,7 +84,7 @@ impl Latch {
     pub fn wait(&self) -> Result<(), Cancelled> {
         self.wait_set
             .wait(Reason::Event, "Latch", Limit::Never, Location::caller(), || self.count() == 0)
-            .map_err(Refused::untimed)
+            .untimed()
     }
 
     /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
@@ -115,7 +114,7 @@ impl Latch {
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
         self.wait_set
             .wait(Reason::Event, "Latch", Limit::After(timeout), Location::caller(), || self.count() == 0)
-            .map_err(Refused::timed)
+            .timed()
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use crate::once::LAZY_LOCK;
 use crate::once_lock::OnceLock;
 
 /// A value that its first user makes: as [`std::sync::LazyLock`], for requests and threads. The other users wait until it is there;
@@ -62,10 +63,10 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     #[inline(always)]
     #[track_caller]
     pub fn force(this: &LazyLock<T, F>) -> &T {
-        this.value.get_or_init(|| match this.make.take() {
-            Some(make) => make(),
-            None => spoilt(),
-        })
+        match this.value.made_by(&LAZY_LOCK, || this.make.take().map(|make| make()).ok_or(())) {
+            Ok(value) => value,
+            Err(()) => spoilt(),
+        }
     }
 
     /// The value, by the only reference; if there is none, makes it. Never waits.

@@ -320,12 +320,13 @@ fn lost() -> ! {
     panic!("forebear: this guard no longer holds its mutex: its wait for a Condvar ended in a deadlock")
 }
 
-/// A wait without limit was refused.
+/// A wait was refused otherwise than by its limit or a cancel.
 #[cold]
 #[track_caller]
 pub(crate) fn refuse(refused: Refused) -> ! {
     match refused {
         Refused::Circular(cycle) => deadlock(&cycle),
+        Refused::MustNotSuspend(why) => panic!("{why}"),
         Refused::TimedOut | Refused::Cancelled => unreachable!("the wait had no limit"),
     }
 }

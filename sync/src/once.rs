@@ -44,7 +44,7 @@ use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{LockQueue, Place};
 use crate::mutex::refuse;
-use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
+use crate::queued_wait::{Answer, Limit, QueuedWaiter, WaitTerms, wait_in_queue};
 use crate::raw_lock::unknown::{self, Note};
 use crate::raw_lock::{Refused, change, gave, gave_back, me, took};
 use crate::wait_set::everybody;
@@ -91,6 +91,7 @@ struct Run<'a> {
 /// The queue of callers that would run their own closure, and of those that only wait.
 struct OnceQueue<'a> {
     once: &'a Once,
+    of: &'static Lock,
     would_run: bool,
 }
 
@@ -124,7 +125,7 @@ impl Once {
     #[inline(always)]
     #[track_caller]
     pub fn call_once(&self, f: impl FnOnce()) {
-        let Ok(()) = self.try_call(|| {
+        let Ok(()) = self.try_call(&ONCE, || {
             f();
             Ok::<(), Infallible>(())
         });
@@ -164,7 +165,7 @@ impl Once {
     #[inline(always)]
     #[track_caller]
     pub fn wait(&self) -> Result<(), Cancelled> {
-        self.done_within(Limit::Never, Location::caller()).map_err(Refused::untimed)
+        self.done_within(&ONCE, Limit::Never, Location::caller()).untimed()
     }
 
     /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
@@ -192,13 +193,19 @@ impl Once {
     #[inline(always)]
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
-        self.done_within(Limit::After(timeout), Location::caller()).map_err(Refused::timed)
+        self.done_within(&ONCE, Limit::After(timeout), Location::caller()).timed()
     }
 
+    /// Waits until a call has completed. `of`: what its user has; see [`ONCE`].
     #[inline(always)]
-    fn done_within(&self, limit: Limit, caller: &'static Location<'static>) -> Result<(), Refused> {
-        let terms = WaitTerms { reason: Reason::Event, what: "Once", limit, caller };
-        let outside = OnceQueue { once: self, would_run: false };
+    pub(crate) fn done_within(
+        &self,
+        of: &'static Lock,
+        limit: Limit,
+        caller: &'static Location<'static>,
+    ) -> Result<(), Refused> {
+        let terms = WaitTerms { reason: Reason::Event, what: of.what, limit, caller };
+        let outside = OnceQueue { once: self, of, would_run: false };
         with_foreign(|context| {
             // Other callers may run and fail before one succeeds. The time limit does not begin anew.
             let limit = match limit {
@@ -216,14 +223,14 @@ impl Once {
         })
     }
 
-    /// Runs `f`, unless a closure has completed. If `f` fails, the next caller runs its own.
+    /// Runs `f`, unless a closure has completed. If `f` fails, the next caller runs its own. `of`: as in [`done_within`](Self::done_within).
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn try_call<E>(&self, f: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    pub(crate) fn try_call<E>(&self, of: &'static Lock, f: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         if self.is_completed() {
             return Ok(());
         }
-        match self.claim(Location::caller()) {
+        match self.claim(of) {
             None => Ok(()),
             Some(run) => run.carry_out(f),
         }
@@ -231,9 +238,11 @@ impl Once {
 
     /// Waits until a closure has completed, or the caller may run its own.
     #[inline(always)]
-    fn claim(&self, caller: &'static Location<'static>) -> Option<Run<'_>> {
-        let terms = WaitTerms { reason: Reason::Once, what: "Once", limit: Limit::Never, caller };
-        let outside = OnceQueue { once: self, would_run: true };
+    #[track_caller]
+    fn claim(&self, of: &'static Lock) -> Option<Run<'_>> {
+        let caller = Location::caller();
+        let terms = WaitTerms { reason: Reason::Once, what: of.what, limit: Limit::Never, caller };
+        let outside = OnceQueue { once: self, of, would_run: true };
         loop {
             if self.is_completed() {
                 return None;
@@ -241,7 +250,7 @@ impl Once {
             if self.begin() {
                 return Some(Run { once: self, done: false });
             }
-            if let Some(cycle) = self.of_itself(caller) {
+            if let Some(cycle) = self.of_itself(of, caller) {
                 refuse(Refused::Circular(cycle));
             }
             if let Err(refused) = with_context!(|context| wait_in_queue(&outside, context, (), terms)) {
@@ -276,7 +285,7 @@ impl Once {
 
     /// The cycle, if this thread runs the closure, and began when no runtime knew the thread.
     #[cold]
-    fn of_itself(&self, caller: &'static Location<'static>) -> Option<Cycle> {
+    fn of_itself(&self, of: &'static Lock, caller: &'static Location<'static>) -> Option<Cycle> {
         if !unknown::has(Note::Runs(self.addr())) {
             return None;
         }
@@ -285,7 +294,8 @@ impl Once {
         with_foreign(|context| {
             // On a stack of a worker the list of the thread belongs to other code.
             (has_no_runner && context.place().get() == 0).then(|| {
-                Cycle::new([context.name(), format!("a Once ({}:{})", caller.file(), caller.line())])
+                let (what, file, line) = (of.what, caller.file(), caller.line());
+                Cycle::new([context.name(), format!("a {what} ({file}:{line})")])
             })
         })
     }
@@ -374,12 +384,20 @@ impl QueuedWaiter<()> for OnceQueue<'_> {
     }
 
     fn lock(&self) -> Option<(&'static Lock, NonNull<()>)> {
-        self.would_run.then(|| (&ONCE, NonNull::from(self.once).cast()))
+        self.would_run.then(|| (self.of, NonNull::from(self.once).cast()))
     }
 }
 
-/// What may be asked of one that is waited for.
-static ONCE: Lock = Lock {
+/// What may be asked of one that is waited for, and what it is called: its user may have it in something else.
+static ONCE: Lock = named("Once");
+pub(crate) static ONCE_LOCK: Lock = named("OnceLock");
+pub(crate) static LAZY_LOCK: Lock = named("LazyLock");
+
+const fn named(what: &'static str) -> Lock {
+    Lock { what, ..ASKED }
+}
+
+const ASKED: Lock = Lock {
     what: "Once",
     name: |_| None,
     owner: |once| {

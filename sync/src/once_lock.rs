@@ -11,12 +11,14 @@
 use std::cell::UnsafeCell; // not modelled: what is in it; the models put a checked cell there
 use std::convert::Infallible;
 use std::fmt;
-use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
+use forebear_context::context::Lock;
 use forebear_context::error::{Cancelled, TimeoutError};
 
-use crate::once::Once;
+use crate::once::{ONCE_LOCK, Once};
+use crate::queued_wait::{Answer, Limit};
 
 /// A value that its first user makes, once: as [`std::sync::OnceLock`], for requests and threads. The other users wait until it is
 /// there.
@@ -118,7 +120,7 @@ impl<T> OnceLock<T> {
     #[inline(always)]
     #[track_caller]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
-        let Ok(value) = self.get_or_try_init(|| Ok::<T, Infallible>(make()));
+        let Ok(value) = self.made_by(&ONCE_LOCK, || Ok::<T, Infallible>(make()));
         value
     }
 
@@ -145,7 +147,14 @@ impl<T> OnceLock<T> {
     #[inline(always)]
     #[track_caller]
     pub fn get_or_try_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
-        self.once.try_call(|| {
+        self.made_by(&ONCE_LOCK, make)
+    }
+
+    /// The same, for what is called `of` by its user.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn made_by<E>(&self, of: &'static Lock, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        self.once.try_call(of, || {
             let value = make()?;
             // SAFETY: it is not done, and it is being done here alone: nobody else reads or writes.
             unsafe { *self.value.get() = Some(value) };
@@ -179,7 +188,7 @@ impl<T> OnceLock<T> {
     #[inline(always)]
     #[track_caller]
     pub fn wait(&self) -> Result<&T, Cancelled> {
-        self.once.wait()?;
+        self.once.done_within(&ONCE_LOCK, Limit::Never, Location::caller()).untimed()?;
         // SAFETY: it is done.
         Ok(unsafe { (*self.value.get()).as_ref() }.expect("it is made before it is done"))
     }
@@ -207,7 +216,7 @@ impl<T> OnceLock<T> {
     #[inline(always)]
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<&T, TimeoutError> {
-        self.once.wait_timeout(timeout)?;
+        self.once.done_within(&ONCE_LOCK, Limit::After(timeout), Location::caller()).timed()?;
         // SAFETY: it is done.
         Ok(unsafe { (*self.value.get()).as_ref() }.expect("it is made before it is done"))
     }
@@ -252,7 +261,7 @@ impl<T: Clone> Clone for OnceLock<T> {
 impl<T> From<T> for OnceLock<T> {
     fn from(value: T) -> Self {
         let made = OnceLock::new();
-        let Ok(()) = made.once.try_call(|| {
+        let Ok(()) = made.once.try_call(&ONCE_LOCK, || {
             // SAFETY: nobody else knows of it.
             unsafe { *made.value.get() = Some(value) };
             Ok::<(), Infallible>(())

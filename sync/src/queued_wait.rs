@@ -17,7 +17,7 @@ use forebear_context::context::{Cause, Context, Label, Lock, OwnerWait, Reason, 
 use forebear_context::error::{Cancelled, Cycle, TimeoutError};
 
 use crate::lock_queue::Place;
-use crate::mutex::deadlock;
+use crate::mutex::refuse;
 use crate::raw_lock::Refused;
 
 /// How long to wait.
@@ -152,7 +152,9 @@ fn prepare<V, S: QueuedWaiter<V>>(
         unsafe { context.abandon(ticket) };
         return if had { QueueStep::AtOnce } else { QueueStep::Refused(Refused::TimedOut) };
     }
-    context.about_to_wait(terms.what);
+    if let Some(why) = context.refusal(terms.what) {
+        return QueueStep::Refused(Refused::MustNotSuspend(why));
+    }
     let deadline = terms.limit.deadline(context);
     let Some((of, lock)) = waiter.lock() else {
         // SAFETY: C2: this is the context's own stack; C4: the caller has the seat borrowed until the wait is over, and nothing unwinds
@@ -218,24 +220,33 @@ fn settled<V, S: QueuedWaiter<V>>(
     if waiter.leave(place) { Err(refused) } else { Ok(()) }
 }
 
-impl Refused {
-    /// The result of a wait with a time limit.
+/// The answer of a public method, which is where its caller called it: `map_err` would forget that.
+pub(crate) trait Answer<T> {
+    /// That of a wait with a time limit.
+    fn timed(self) -> Result<T, TimeoutError>;
+    /// That of a wait without a time limit.
+    fn untimed(self) -> Result<T, Cancelled>;
+}
+
+impl<T> Answer<T> for Result<T, Refused> {
+    #[inline(always)]
     #[track_caller]
-    pub(crate) fn timed(self) -> TimeoutError {
+    fn timed(self) -> Result<T, TimeoutError> {
         match self {
-            Refused::TimedOut => TimeoutError::TimedOut,
-            Refused::Cancelled => TimeoutError::Cancelled,
-            Refused::Circular(cycle) => deadlock(&cycle),
+            Ok(value) => Ok(value),
+            Err(Refused::TimedOut) => Err(TimeoutError::TimedOut),
+            Err(Refused::Cancelled) => Err(TimeoutError::Cancelled),
+            Err(refused) => refuse(refused),
         }
     }
 
-    /// The result of a wait without a time limit.
+    #[inline(always)]
     #[track_caller]
-    pub(crate) fn untimed(self) -> Cancelled {
+    fn untimed(self) -> Result<T, Cancelled> {
         match self {
-            Refused::Cancelled => Cancelled::new(),
-            Refused::TimedOut => unreachable!("the wait had no limit"),
-            Refused::Circular(cycle) => deadlock(&cycle),
+            Ok(value) => Ok(value),
+            Err(Refused::Cancelled) => Err(Cancelled::new()),
+            Err(refused) => refuse(refused),
         }
     }
 }

@@ -220,6 +220,8 @@ pub(crate) enum Refused {
     TimedOut,
     Cancelled,
     Circular(Cycle),
+    /// In a region that must not suspend, with this message.
+    MustNotSuspend(String),
 }
 
 impl RawLock {

@@ -30,7 +30,7 @@ use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
 
 use crate::mutex::refuse;
-use crate::queued_wait::Limit;
+use crate::queued_wait::{Answer, Limit};
 use crate::raw_lock::{LockTerms, RawLock, Refused, called};
 
 static REENTRANT_MUTEX: Lock = called("ReentrantMutex");
@@ -247,7 +247,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     #[track_caller]
     pub fn lock_or_cancelled(&self) -> Result<ReentrantMutexGuard<'_, T>, Cancelled> {
         let caller = Location::caller();
-        self.cancellably(caller, Limit::Never).map_err(Refused::untimed)
+        self.cancellably(caller, Limit::Never).untimed()
     }
 
     /// As [`lock`](Self::lock), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
@@ -282,7 +282,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     #[track_caller]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<ReentrantMutexGuard<'_, T>, TimeoutError> {
         let caller = Location::caller();
-        self.cancellably(caller, Limit::After(timeout)).map_err(Refused::timed)
+        self.cancellably(caller, Limit::After(timeout)).timed()
     }
 
     /// Locks it, unless another owner holds it. Never waits, and may overtake the waiters.

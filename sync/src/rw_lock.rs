@@ -9,8 +9,7 @@ use forebear_context::context::{Label, Reason};
 use forebear_context::error::{Cancelled, TimeoutError};
 
 use crate::mutex::refuse;
-use crate::queued_wait::Limit;
-use crate::raw_lock::Refused;
+use crate::queued_wait::{Answer, Limit};
 use crate::raw_rw_lock::{How, RawRwLock};
 
 mod guards;
@@ -156,7 +155,7 @@ impl<T: ?Sized> RwLock<T> {
     #[inline(always)]
     #[track_caller]
     pub fn read_or_cancelled(&self) -> Result<RwLockReadGuard<'_, T>, Cancelled> {
-        self.raw.read(within(Limit::Never)).map_err(Refused::untimed)?;
+        self.raw.read(within(Limit::Never)).untimed()?;
         Ok(RwLockReadGuard::new(self))
     }
 
@@ -190,7 +189,7 @@ impl<T: ?Sized> RwLock<T> {
     #[inline(always)]
     #[track_caller]
     pub fn read_timeout(&self, timeout: Duration) -> Result<RwLockReadGuard<'_, T>, TimeoutError> {
-        self.raw.read(within(Limit::After(timeout))).map_err(Refused::timed)?;
+        self.raw.read(within(Limit::After(timeout))).timed()?;
         Ok(RwLockReadGuard::new(self))
     }
 
@@ -253,7 +252,7 @@ impl<T: ?Sized> RwLock<T> {
     #[inline(always)]
     #[track_caller]
     pub fn write_or_cancelled(&self) -> Result<RwLockWriteGuard<'_, T>, Cancelled> {
-        self.raw.write(within(Limit::Never)).map_err(Refused::untimed)?;
+        self.raw.write(within(Limit::Never)).untimed()?;
         Ok(RwLockWriteGuard::new(self))
     }
 
@@ -287,7 +286,7 @@ impl<T: ?Sized> RwLock<T> {
     #[inline(always)]
     #[track_caller]
     pub fn write_timeout(&self, timeout: Duration) -> Result<RwLockWriteGuard<'_, T>, TimeoutError> {
-        self.raw.write(within(Limit::After(timeout))).map_err(Refused::timed)?;
+        self.raw.write(within(Limit::After(timeout))).timed()?;
         Ok(RwLockWriteGuard::new(self))
     }
 
@@ -362,7 +361,7 @@ impl<T: ?Sized> RwLock<T> {
     #[inline(always)]
     #[track_caller]
     pub fn upgradable_read_or_cancelled(&self) -> Result<RwLockUpgradableReadGuard<'_, T>, Cancelled> {
-        self.raw.read_upgradably(within(Limit::Never)).map_err(Refused::untimed)?;
+        self.raw.read_upgradably(within(Limit::Never)).untimed()?;
         Ok(RwLockUpgradableReadGuard::new(self))
     }
 
@@ -399,7 +398,7 @@ impl<T: ?Sized> RwLock<T> {
         &self,
         timeout: Duration,
     ) -> Result<RwLockUpgradableReadGuard<'_, T>, TimeoutError> {
-        self.raw.read_upgradably(within(Limit::After(timeout))).map_err(Refused::timed)?;
+        self.raw.read_upgradably(within(Limit::After(timeout))).timed()?;
         Ok(RwLockUpgradableReadGuard::new(self))
     }
 

@@ -35,7 +35,7 @@ use forebear_context::shim::mutant;
 use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
-use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
+use crate::queued_wait::{Answer, Limit, QueuedWaiter, WaitTerms, wait_in_queue};
 use crate::raw_lock::Refused;
 
 mod permits;
@@ -159,7 +159,7 @@ impl Semaphore {
     #[inline(always)]
     #[track_caller]
     pub fn acquire_many(&self, n: usize) -> Result<SemaphorePermit<'_>, Cancelled> {
-        self.within(n, Limit::Never, Location::caller()).map_err(Refused::untimed)?;
+        self.within(n, Limit::Never, Location::caller()).untimed()?;
         Ok(SemaphorePermit::new(self, n))
     }
 
@@ -222,7 +222,7 @@ impl Semaphore {
         n: usize,
         timeout: Duration,
     ) -> Result<SemaphorePermit<'_>, TimeoutError> {
-        self.within(n, Limit::After(timeout), Location::caller()).map_err(Refused::timed)?;
+        self.within(n, Limit::After(timeout), Location::caller()).timed()?;
         Ok(SemaphorePermit::new(self, n))
     }
 

@@ -301,6 +301,48 @@ fn a_maker_that_comes_back_is_a_cycle_and_named_on_a_thread_that_no_runtime_know
     assert!(once.is_completed());
 }
 
+/// As that of a mutex: the message has the kind that the caller uses, and the panic is where it is called.
+#[test]
+fn a_maker_that_comes_back_is_told_what_it_came_back_to_and_where() {
+    let cases: [(_, fn()); 2] = [
+        ("a Once (", || {
+            let once = Once::new();
+            once.call_once(|| once.call_once(|| ()));
+        }),
+        ("a OnceLock (", || {
+            let cell = OnceLock::new();
+            cell.get_or_init(|| _ = cell.get_or_init(|| ()));
+        }),
+    ];
+    inside_each(|| {
+        for (kind, makes) in cases {
+            is_told_here(kind, makes);
+        }
+        // A thread of its own knows no runtime.
+        for (kind, makes) in cases {
+            let told = thread::spawn(move || catch_unwind(makes)).join().unwrap();
+            let text = *told.unwrap_err().downcast::<String>().unwrap();
+            assert!(text.contains(kind), "{text}");
+        }
+    });
+}
+
+#[test]
+fn a_lazy_value_that_needs_itself_is_told_so_where_it_is_used() {
+    static LAZY: LazyLock<u32> = LazyLock::new(|| *LAZY + 1);
+    is_told_here("a LazyLock (", || _ = *LAZY);
+    is_told_here("could not be made", || _ = *LAZY);
+}
+
+fn is_told_here(what: &str, f: fn()) {
+    let request = Request::builder().own_stack().spawn(f);
+    let Err(WaitError::Failed(failure)) = request.wait() else { panic!("it is told") };
+    let text = failure.panic_message().unwrap();
+    assert!(text.contains(what), "{text}");
+    let at = failure.location().unwrap();
+    assert_eq!(at.file(), file!(), "{what}: {at}");
+}
+
 #[test]
 fn a_cycle_through_a_maker_and_a_request_is_named() {
     inside_each(|| {

@@ -23,6 +23,7 @@ fn one_is_told<T: std::fmt::Debug>(both: [&Request<T>; 2], parts: &[&str]) {
     for part in ["deadlock", "tests/locks/rw_lock_cycles.rs"].iter().chain(parts) {
         assert!(text.contains(part), "{text}");
     }
+    assert_eq!(failure.location().unwrap().file(), file!(), "the panic is where the caller waits");
 }
 
 #[test]

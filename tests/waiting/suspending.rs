@@ -478,6 +478,28 @@ fn a_time_out_of_zero_is_no_wait_for_who_must_not_suspend() {
     });
 }
 
+/// The panic is where the caller called what waits, not inside the library.
+#[test]
+fn a_region_that_must_not_suspend_refuses_each_of_them_where_it_is_called() {
+    on_each(|runtime| {
+        let mut elsewhere = Vec::new();
+        // That of an iterator is where its step is called: in this case in std.
+        for (name, way) in waiting().filter(|(name, _)| *name != "Receiver::iter") {
+            let gate = Gate::new(runtime);
+            let closed = gate.request();
+            let request = root(runtime).name(name).own_stack().spawn(move || {
+                _ = forebear::no_suspend("the region", || way(&closed));
+            });
+            let Err(WaitError::Failed(failure)) = request.wait() else { panic!("{name} is not refused") };
+            let at = failure.location().unwrap();
+            if !at.file().ends_with("suspending.rs") && !at.file().ends_with("sources.rs") {
+                elsewhere.push(format!("{name}: {at}"));
+            }
+        }
+        assert!(elsewhere.is_empty(), "{elsewhere:#?}");
+    });
+}
+
 /// Without workers nobody runs the target of a look; the next wait does.
 #[test]
 fn a_time_out_of_zero_submits_its_target_and_does_not_run_it() {

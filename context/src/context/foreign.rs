@@ -252,7 +252,9 @@ unsafe fn is_cancelled(_: &Context) -> bool {
 /// # Safety
 ///
 /// As [`Table::refuse_wait`].
-unsafe fn refuse_wait(_: &Context, _: &str) {}
+unsafe fn refuse_wait(_: &Context, _: &str) -> Option<String> {
+    None
+}
 
 /// # Safety
 ///

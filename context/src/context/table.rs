@@ -63,8 +63,9 @@ pub struct Table {
     pub name: NameFn,
     /// Whether the request on top is cancelled, and not in a shielded region. On the context's own stack.
     pub is_cancelled: unsafe fn(&Context) -> bool,
-    /// Panics if the context is in a region that must not suspend; the caller is about to wait for what has this name. On the context's own stack.
-    pub refuse_wait: unsafe fn(&Context, &str),
+    /// What the panic says if the context is in a region that must not suspend; the caller is about to wait for what has this name. On the
+    /// context's own stack.
+    pub refuse_wait: unsafe fn(&Context, &str) -> Option<String>,
     /// The time on the clock that measures time limits. On the context's own stack.
     pub now: unsafe fn(&Context) -> Instant,
     /// The time on that clock after this duration, or very soon after; `None` if an `Instant` cannot express it. On the context's own stack.

@@ -25,6 +25,7 @@ impl AnyRequest {
     ///
     /// As [`Request::wait`].
     #[inline]
+    #[track_caller]
     pub fn wait(&self) -> Result<(), WaitError> {
         // SAFETY: this handle's link.
         unsafe { wait::until_over(self.raw())? };
@@ -38,6 +39,7 @@ impl AnyRequest {
     ///
     /// As `wait`; and [`TimedOut`](WaitError::TimedOut).
     #[inline]
+    #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), WaitError> {
         // SAFETY: this handle's link.
         unsafe { wait::until_over_on(self.raw(), Terms::within(self.header(), timeout))? };
@@ -50,6 +52,7 @@ impl AnyRequest {
     /// # Errors
     ///
     /// As `wait`.
+    #[track_caller]
     pub fn watch(&self) -> Result<(), WaitError> {
         // SAFETY: this handle's link.
         unsafe { wait::until_over_on(self.raw(), Terms { watches: true, ..Terms::default() })? };

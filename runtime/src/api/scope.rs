@@ -150,6 +150,7 @@ impl<'scope> Scope<'scope, '_> {
     /// # Ok::<(), forebear::WaitError>(())
     /// ```
     #[inline(always)]
+    #[track_caller]
     pub fn spawn<T: Send + 'scope>(&'scope self, f: impl FnOnce() -> T + Send + 'scope) -> Request<T> {
         self.spawn_callable(Plain(f))
     }
@@ -166,6 +167,7 @@ impl<'scope> Scope<'scope, '_> {
     /// });
     /// ```
     #[inline(always)]
+    #[track_caller]
     pub fn try_spawn<T: Send + 'scope>(
         &'scope self,
         f: impl FnOnce() -> Result<T, Error> + Send + 'scope,

@@ -251,6 +251,7 @@ impl<T> RequestSet<T> {
     /// # Panics
     ///
     /// In a `no_suspend` region, if it would have to wait.
+    #[track_caller]
     pub fn wait_next(&mut self) -> Result<Option<(usize, Request<T>)>, Cancelled> {
         self.next_within(None).map_err(|_| Cancelled::new())
     }
@@ -277,6 +278,7 @@ impl<T> RequestSet<T> {
     /// completer.complete(7).unwrap();
     /// assert!(set.wait_next_timeout(Duration::from_secs(60)).unwrap().is_some());
     /// ```
+    #[track_caller]
     pub fn wait_next_timeout(
         &mut self,
         timeout: Duration,

@@ -364,6 +364,7 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// assert_eq!((left, right), (1, 2));
     /// # Ok::<(), forebear::WaitError>(())
     /// ```
+    #[track_caller]
     pub fn wait(self) -> Result<(), WaitError> {
         drive::run(self, Values::Dropped, &mut |_, _| Ok(()))
     }
@@ -400,6 +401,7 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// assert_eq!(lengths, [1, 2, 3]);
     /// # Ok::<(), forebear::WaitError>(())
     /// ```
+    #[track_caller]
     pub fn wait_each(self, mut f: impl FnMut(usize, T)) -> Result<(), WaitError> {
         drive::run(self, Values::HandedOn, &mut |index, value| {
             f(index, value);
@@ -432,6 +434,7 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// assert!(matches!(full, Err(WaitError::Failed(_))));
     /// assert_eq!(file, [0, 1, 2]);
     /// ```
+    #[track_caller]
     pub fn try_wait_each(self, mut f: impl FnMut(usize, T) -> Result<(), Error>) -> Result<(), WaitError> {
         drive::run(self, Values::HandedOn, &mut f)
     }
@@ -451,6 +454,7 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// assert_eq!(pool.collect()?, [0, 1, 4, 9]);
     /// # Ok::<(), forebear::WaitError>(())
     /// ```
+    #[track_caller]
     pub fn collect(self) -> Result<Vec<T>, WaitError> {
         let mut values = Each(Vec::new());
         values.resize_with(self.values, || None);

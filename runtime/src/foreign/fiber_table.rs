@@ -84,9 +84,9 @@ unsafe fn is_cancelled(context: &Context) -> bool {
 /// # Safety
 ///
 /// As [`Table::refuse_wait`].
-unsafe fn refuse_wait(context: &Context, what: &str) {
+unsafe fn refuse_wait(context: &Context, what: &str) -> Option<String> {
     // SAFETY: by the table.
-    no_suspend::refuse(unsafe { Fiber::of(context) }, what, true);
+    Some(no_suspend::refusal(unsafe { Fiber::of(context) }, what))
 }
 
 /// # Safety

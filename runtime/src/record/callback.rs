@@ -102,7 +102,13 @@ pub(crate) fn is_inside() -> bool {
 #[inline(never)]
 #[track_caller]
 pub(crate) fn refuse(what: &str) {
-    if let Some((name, _)) = inside() {
-        panic!("forebear: {name} must not {what}: the runtime calls it, and would have to wait for itself");
+    if let Some(refused) = refusal(what) {
+        panic!("{refused}");
     }
+}
+
+/// What that panic says, in such a call.
+pub(crate) fn refusal(what: &str) -> Option<String> {
+    let (name, _) = inside()?;
+    Some(format!("forebear: {name} must not {what}: the runtime calls it, and would have to wait for itself"))
 }

@@ -14,7 +14,7 @@
 //! * A submit queues, and runs nothing here. The last handle of a runtime without threads leaves its end to the next wait of the thread, or to the
 //!   thread's end.
 //!
-//! So no wait inside a region has anything lent, and each may panic. If one came to suspend all the same the process would end ([`refuse`]).
+//! So no wait inside a region has anything lent, and each may panic. If one came to suspend all the same the process would end ([`die`]).
 
 use std::ptr::NonNull;
 
@@ -43,26 +43,46 @@ pub(crate) fn refuse_job(region: &str) -> ! {
     )
 }
 
-/// A wait on `fiber` is about to suspend or block, for `what`: panics inside a region, and ends the process where a panic
-/// would do no good.
+/// A wait on `fiber` is about to suspend or block, for `what`, inside a region or a callback: panics, where its caller is called.
 #[cold]
-pub(crate) fn refuse(fiber: &Fiber, what: &str, can_panic: bool) {
-    if can_panic {
-        callback::refuse(&format!("wait for '{what}'"));
+#[track_caller]
+pub(crate) fn refuse(fiber: &Fiber, what: &str) -> ! {
+    panic!("{}", refusal(fiber, what))
+}
+
+/// What that panic says. Inside a panic hook, where it would do no good, the process ends.
+#[cold]
+pub(crate) fn refusal(fiber: &Fiber, what: &str) -> String {
+    if let Some(refused) = callback::refusal(&format!("wait for '{what}'")) {
+        return refused;
     }
-    let who = fiber.request().map_or("a thread", Header::name);
-    // SAFETY: the name lies in a frame of this stack, below this one.
-    match fiber.no_suspend.get().map(|name| unsafe { name.as_ref() }) {
+    let who = who(fiber);
+    let region = region_or_die(fiber, what);
+    format!("forebear: '{who}' waits for '{what}' inside the region '{region}', where it must not suspend")
+}
+
+/// The same for a wait whose frame is lent, so that a panic would do no good anywhere: the process ends.
+#[cold]
+pub(crate) fn die(fiber: &Fiber, what: &str) -> ! {
+    let who = who(fiber);
+    let region = region_or_die(fiber, what);
+    report::die(&format_args!(
+        "'{who}' has to wait for '{what}' inside the region '{region}', where it must not suspend"
+    ))
+}
+
+fn who(fiber: &Fiber) -> &str {
+    fiber.request().map_or("a thread", Header::name)
+}
+
+/// The region. If there is none, this is a panic hook.
+fn region_or_die<'a>(fiber: &'a Fiber, what: &str) -> &'a str {
+    match fiber.no_suspend.get() {
+        // SAFETY: the name lies in a frame of this stack, below this one.
+        Some(name) => unsafe { &*name.as_ptr() },
         None => report::die(&format_args!(
-            "request '{who}' waits for '{what}' inside a panic hook, which runs on the thread's own stack"
-        )),
-        Some(region) if can_panic => {
-            panic!(
-                "forebear: '{who}' waits for '{what}' inside the region '{region}', where it must not suspend"
-            )
-        }
-        Some(region) => report::die(&format_args!(
-            "'{who}' has to wait for '{what}' inside the region '{region}', where it must not suspend"
+            "request '{}' waits for '{what}' inside a panic hook, which runs on the thread's own stack",
+            who(fiber)
         )),
     }
 }

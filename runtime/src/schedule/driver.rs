@@ -132,7 +132,7 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>, look: Option
     let context = fiber.context();
     if context.no_suspend().get() != 0 {
         // What waits has refused before it began; see the head of `no_suspend`.
-        no_suspend::refuse(fiber, "what others do in its scope or join", false);
+        no_suspend::die(fiber, "what others do in its scope or join");
     }
     let (seats, lacking) = foreign::seats();
     // Also after a nudge: this is called until the wait is over.

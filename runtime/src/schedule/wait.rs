@@ -83,6 +83,7 @@ pub(crate) enum WaitStep<'a> {
 ///
 /// The caller holds a handle or a link of `header` all the while.
 #[inline(always)]
+#[track_caller]
 pub(crate) unsafe fn until_over(header: NonNull<Header>) -> Result<bool, WaitError> {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
@@ -131,6 +132,7 @@ fn is_over(h: &Header) -> bool {
 ///
 /// As [`until_over`].
 #[inline(always)]
+#[track_caller]
 pub(crate) unsafe fn until_over_or(header: NonNull<Header>, core: &Core) -> Result<(), WaitError> {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
@@ -148,6 +150,7 @@ pub(crate) unsafe fn until_over_or(header: NonNull<Header>, core: &Core) -> Resu
 ///
 /// As [`until_over`].
 #[inline(always)]
+#[track_caller]
 pub(crate) unsafe fn until_over_on(header: NonNull<Header>, terms: Terms<'_>) -> Result<(), WaitError> {
     loop {
         let mut node = MaybeUninit::uninit();
@@ -223,6 +226,7 @@ unsafe fn leave_list(
 /// As [`until_over`]; `node` stays where it is until the fiber is woken.
 #[cold]
 #[inline(never)]
+#[track_caller]
 pub(crate) unsafe fn prepare<'a>(
     header: NonNull<Header>,
     node: &mut MaybeUninit<WaitNode>,
@@ -254,7 +258,7 @@ pub(crate) unsafe fn prepare<'a>(
             return WaitStep::Refused(WaitError::TimedOut);
         }
         if fiber.context().no_suspend().get() != 0 {
-            no_suspend::refuse(fiber, h.name(), true);
+            no_suspend::refuse(fiber, h.name());
         }
         match fiber.worker().map(Worker::reserve_coroutine) {
             None => foreign::settle_arenas(),

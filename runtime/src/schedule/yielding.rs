@@ -22,6 +22,7 @@ use crate::schedule::worker::OnWorker;
 /// # Ok::<(), forebear::Error>(())
 /// ```
 #[inline(always)]
+#[track_caller]
 pub fn yield_now() -> Result<(), Cancelled> {
     let Some(fiber) = fiber::get() else {
         std::thread::yield_now();
@@ -38,7 +39,7 @@ pub fn yield_now() -> Result<(), Cancelled> {
         return Ok(());
     };
     if fiber.context().no_suspend().get() != 0 {
-        no_suspend::refuse(fiber, "the others", true);
+        no_suspend::refuse(fiber, "the others");
     }
     let next = match worker.rotate(fiber) {
         Ok(next) => next,

@@ -155,6 +155,7 @@ impl<T> Sender<T> {
     /// assert_eq!(sender.send("second"), Err(SendError::Disconnected("second")));
     /// ```
     #[inline(always)]
+    #[track_caller]
     pub fn send(&self, item: T) -> Result<(), SendError<T>> {
         self.send_within(item, None).map_err(SendTimeoutError::untimed)
     }
@@ -181,11 +182,13 @@ impl<T> Sender<T> {
     /// assert_eq!(late, Err(SendTimeoutError::TimedOut("second")));
     /// ```
     #[inline(always)]
+    #[track_caller]
     pub fn send_timeout(&self, item: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
         self.send_within(item, Some(timeout))
     }
 
     #[inline(always)]
+    #[track_caller]
     fn send_within(&self, mut item: T, timeout: Option<Duration>) -> Result<(), SendTimeoutError<T>> {
         let channel = &self.shared.channel;
         if current().is_none() {
@@ -262,6 +265,7 @@ impl<T> Receiver<T> {
     /// assert_eq!(receiver.recv(), Err(RecvError::Disconnected));
     /// ```
     #[inline(always)]
+    #[track_caller]
     pub fn recv(&self) -> Result<T, RecvError> {
         self.receive_within(None).map_err(RecvTimeoutError::untimed)
     }
@@ -287,11 +291,13 @@ impl<T> Receiver<T> {
     /// assert_eq!(late, Err(RecvTimeoutError::TimedOut));
     /// ```
     #[inline(always)]
+    #[track_caller]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         self.receive_within(Some(timeout))
     }
 
     #[inline(always)]
+    #[track_caller]
     fn receive_within(&self, timeout: Option<Duration>) -> Result<T, RecvTimeoutError> {
         let channel = &self.shared.channel;
         if current().is_none() {

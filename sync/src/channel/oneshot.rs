@@ -149,6 +149,7 @@ impl<T> Receiver<T> {
     /// assert_eq!(receiver.recv(), Ok(7));
     /// ```
     #[inline(always)]
+    #[track_caller]
     pub fn recv(self) -> Result<T, RecvError> {
         with_context!(|context| self.channel.receive(context, None)).map_err(RecvTimeoutError::untimed)
     }
@@ -177,6 +178,7 @@ impl<T> Receiver<T> {
     /// assert_eq!(receiver.recv_timeout(Duration::from_millis(1)), Ok(7));
     /// ```
     #[inline(always)]
+    #[track_caller]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         with_context!(|context| self.channel.receive(context, Some(timeout)))
     }

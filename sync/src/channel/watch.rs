@@ -261,6 +261,7 @@ impl<T> Receiver<T> {
     ///
     /// In a `no_suspend` region, if it would have to wait.
     #[inline(always)]
+    #[track_caller]
     pub fn recv(&mut self) -> Result<Counted<T>, RecvError> {
         self.receive(None).map_err(RecvTimeoutError::untimed)
     }
@@ -286,6 +287,7 @@ impl<T> Receiver<T> {
     /// assert_eq!(late, Err(RecvTimeoutError::TimedOut));
     /// ```
     #[inline(always)]
+    #[track_caller]
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Counted<T>, RecvTimeoutError> {
         self.receive(Some(timeout))
     }
@@ -322,6 +324,7 @@ impl<T> Receiver<T> {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn receive(&mut self, timeout: Option<Duration>) -> Result<Counted<T>, RecvTimeoutError> {
         with_context!(|context| {
             if timeout == Some(Duration::ZERO) {
@@ -375,6 +378,7 @@ impl<T> Receiver<T> {
 
     /// Finds something newer, or stands in the list.
     #[inline(never)]
+    #[track_caller]
     fn prepare(
         &mut self,
         context: &Context,

@@ -246,7 +246,9 @@ impl Waiting<'_> {
     #[inline(always)]
     fn stand<const SELDOM: bool>(&mut self, was_queued: bool, gives_way: bool) -> Option<LockStep> {
         let (lock, context) = (self.lock, self.context);
-        context.about_to_wait(self.terms.of.what);
+        if let Some(why) = context.refusal(self.terms.of.what) {
+            return Some(LockStep::Refused(Refused::MustNotSuspend(why)));
+        }
         let lock_at = NonNull::from(lock).cast();
         let node = NonNull::from(&mut self.place).cast();
         // SAFETY: the lock outlives `self`, in which the record and the node lie; `self` outlives the wait.

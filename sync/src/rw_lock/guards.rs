@@ -21,8 +21,7 @@ use forebear_context::error::{Cancelled, TimeoutError};
 
 use super::{RwLock, plainly, within};
 use crate::mutex::refuse;
-use crate::queued_wait::Limit;
-use crate::raw_lock::Refused;
+use crate::queued_wait::{Answer, Limit};
 use crate::raw_rw_lock::RawRwLock;
 
 /// Read access to an [`RwLock`]'s value, shared with other readers. Dropping it releases the lock. It stays on its thread.
@@ -199,7 +198,7 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
     #[track_caller]
     pub fn upgrade_or_cancelled(this: Self) -> Result<RwLockWriteGuard<'a, T>, (Self, Cancelled)> {
         // SAFETY: as above.
-        match unsafe { this.lock.raw.upgrade(within(Limit::Never)) }.map_err(Refused::untimed) {
+        match unsafe { this.lock.raw.upgrade(within(Limit::Never)) }.untimed() {
             Ok(()) => Ok(this.upgraded()),
             Err(cancelled) => Err((this, cancelled)),
         }
@@ -240,7 +239,7 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
         timeout: Duration,
     ) -> Result<RwLockWriteGuard<'a, T>, (Self, TimeoutError)> {
         // SAFETY: as above.
-        match unsafe { this.lock.raw.upgrade(within(Limit::After(timeout))) }.map_err(Refused::timed) {
+        match unsafe { this.lock.raw.upgrade(within(Limit::After(timeout))) }.timed() {
             Ok(()) => Ok(this.upgraded()),
             Err(error) => Err((this, error)),
         }

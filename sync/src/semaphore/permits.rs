@@ -9,8 +9,7 @@ use std::time::Duration;
 use forebear_context::error::{Cancelled, TimeoutError};
 
 use super::Semaphore;
-use crate::queued_wait::Limit;
-use crate::raw_lock::Refused;
+use crate::queued_wait::{Answer, Limit};
 
 /// Permits of a [`Semaphore`]. Dropping it returns them.
 ///
@@ -107,7 +106,7 @@ impl Semaphore {
     #[inline(always)]
     #[track_caller]
     pub fn acquire_many_owned(self: Arc<Self>, n: usize) -> Result<OwnedSemaphorePermit, Cancelled> {
-        self.within(n, Limit::Never, Location::caller()).map_err(Refused::untimed)?;
+        self.within(n, Limit::Never, Location::caller()).untimed()?;
         Ok(OwnedSemaphorePermit { semaphore: self, permits: n })
     }
 
@@ -140,7 +139,7 @@ impl Semaphore {
         n: usize,
         timeout: Duration,
     ) -> Result<OwnedSemaphorePermit, TimeoutError> {
-        self.within(n, Limit::After(timeout), Location::caller()).map_err(Refused::timed)?;
+        self.within(n, Limit::After(timeout), Location::caller()).timed()?;
         Ok(OwnedSemaphorePermit { semaphore: self, permits: n })
     }
 

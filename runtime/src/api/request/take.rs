@@ -55,6 +55,7 @@ impl<T> Request<T> {
     /// # Ok::<(), WaitError>(())
     /// ```
     #[inline(always)]
+    #[track_caller]
     pub fn take(self) -> Result<T, WaitError> {
         let header = self.into_raw();
         // SAFETY: the handle's count is ours.
@@ -169,6 +170,7 @@ unsafe fn finish_taken<T>(
 /// The caller has a handle of a `Request<T>`, and gives it away. Without an error the value is written.
 #[cold]
 #[inline(never)]
+#[track_caller]
 unsafe fn take_slowly<T>(header: NonNull<Header>, out: &mut MaybeUninit<T>) -> Result<(), WaitError> {
     // SAFETY: the caller's handle: given back if the wait is refused, by an error or, where it must not suspend, by a panic.
     let handle = unsafe { Request::<T>::from_raw(header) };

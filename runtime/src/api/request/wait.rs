@@ -29,6 +29,7 @@ impl<T> Request<T> {
     /// assert!(matches!(bad.wait(), Err(WaitError::Failed(failure)) if failure.is_panic()));
     /// ```
     #[inline]
+    #[track_caller]
     pub fn wait(&self) -> Result<&T, WaitError> {
         // SAFETY: this handle lasts as long as the borrow.
         if unsafe { wait::runs_locally(self.header) } {
@@ -41,6 +42,7 @@ impl<T> Request<T> {
 
     /// All waits but the one that is most common. Not inlined, for the switch is inlined here.
     #[inline(never)]
+    #[track_caller]
     fn wait_slowly(&self) -> Result<&T, WaitError> {
         // SAFETY: this handle lasts as long as the borrow.
         unsafe { wait::until_over(self.header)? };
@@ -68,6 +70,7 @@ impl<T> Request<T> {
     /// # Ok::<(), WaitError>(())
     /// ```
     #[inline]
+    #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<&T, WaitError> {
         // SAFETY: this handle lasts as long as the borrow.
         unsafe { wait::until_over_on(self.header, Terms::within(self.header(), timeout))? };
@@ -89,6 +92,7 @@ impl<T> Request<T> {
     /// assert!(told.take()?);
     /// # Ok::<(), WaitError>(())
     /// ```
+    #[track_caller]
     pub fn watch(&self) -> Result<&T, WaitError> {
         // SAFETY: this handle lasts as long as the borrow.
         unsafe { wait::until_over_on(self.header, Terms { watches: true, ..Terms::default() })? };

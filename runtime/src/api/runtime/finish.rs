@@ -312,7 +312,7 @@ impl Runtime {
         if let Some(fiber) = foreign::fiber()
             && fiber.context().no_suspend().get() > 0
         {
-            no_suspend::refuse(fiber, "the end of a runtime", true);
+            no_suspend::refuse(fiber, "the end of a runtime");
         }
         Ok(())
     }

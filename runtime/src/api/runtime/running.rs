@@ -97,7 +97,7 @@ impl Runtime {
         if let Some(fiber) = fiber.filter(|fiber| fiber.context().no_suspend().get() != 0) {
             // Before anything is lent: it always has to wait.
             callback::refuse("make a request");
-            no_suspend::refuse(fiber, "Runtime::run", true);
+            no_suspend::refuse(fiber, "Runtime::run");
         }
         let request: Request<()> = {
             let origin = origin::here(Some(self.shared()));

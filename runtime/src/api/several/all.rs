@@ -39,6 +39,7 @@ use forebear_context::shim::Arc;
 /// ```
 #[doc(alias = "race")]
 #[doc(alias = "select")]
+#[track_caller]
 pub fn wait_first<'a, T: 'a>(
     requests: impl IntoIterator<Item = &'a Request<T>>,
 ) -> Result<Option<usize>, Cancelled> {
@@ -75,6 +76,7 @@ pub fn wait_first<'a, T: 'a>(
 /// # Ok::<(), WaitError>(())
 /// ```
 #[doc(alias = "join_all")]
+#[track_caller]
 pub fn wait_all<'a, T: 'a>(
     requests: impl IntoIterator<Item = &'a Request<T>>,
 ) -> Result<Vec<&'a T>, WaitError> {
@@ -97,23 +99,34 @@ pub fn wait_all<'a, T: 'a>(
         }
         registered.registrations.push(registration);
     }
-    let values = requests.iter().map(|request| {
-        loop {
-            if let Some(failed) = core.pop() {
-                requests[failed.slot].answer()?;
-            }
-            // SAFETY: the handle is borrowed.
-            let waited = unsafe { wait::until_over_or(request.header_ptr(), &core) };
-            core.leave();
-            match waited {
-                Ok(()) => return request.answer(),
-                // Interrupted: the check above says by which.
-                Err(WaitError::TimedOut) => {}
-                Err(error) => return Err(error),
-            }
+    let mut values = Vec::with_capacity(requests.len());
+    for &request in &requests {
+        values.push(in_turn(request, &requests, &core)?);
+    }
+    Ok(values)
+}
+
+/// The value of one of them, when its turn has come.
+#[track_caller]
+fn in_turn<'a, T>(
+    request: &'a Request<T>,
+    requests: &[&'a Request<T>],
+    core: &Core,
+) -> Result<&'a T, WaitError> {
+    loop {
+        if let Some(failed) = core.pop() {
+            requests[failed.slot].answer()?;
         }
-    });
-    values.collect()
+        // SAFETY: the handle is borrowed.
+        let waited = unsafe { wait::until_over_or(request.header_ptr(), core) };
+        core.leave();
+        match waited {
+            Ok(()) => return request.answer(),
+            // Interrupted: the check above says by which.
+            Err(WaitError::TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// The notice of a request that [`wait_all`] waits for: of its end, if that is no value.

@@ -26,6 +26,7 @@ use crate::shared::worker::{OnRecord, is_unwinding};
 use crate::state::set::SetPlace;
 
 impl<T> RequestSet<T> {
+    #[track_caller]
     pub(super) fn next_within(
         &mut self,
         timeout: Option<Duration>,

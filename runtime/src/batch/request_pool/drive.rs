@@ -51,6 +51,7 @@ use crate::shared::worker::OnRecord;
 type Sink<'a, T> = dyn FnMut(usize, T) -> Result<(), Error> + 'a;
 
 /// Runs the pool to its end.
+#[track_caller]
 pub(super) fn run<'env, T: Send + 'env>(
     pool: RequestPool<'env, T>,
     values: Values,
@@ -65,7 +66,7 @@ pub(super) fn run<'env, T: Send + 'env>(
         return Ok(());
     }
     if fiber.context().no_suspend().get() > 0 {
-        no_suspend::refuse(fiber, "a pool", true);
+        no_suspend::refuse(fiber, "a pool");
     }
     if let Some(cycle) = kept.iter().flatten().find_map(|kept| waits_for_itself(fiber, &kept.request)) {
         return Err(WaitError::CircularWait(cycle));

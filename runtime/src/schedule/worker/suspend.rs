@@ -102,7 +102,7 @@ impl Worker {
     pub(crate) fn leave_parked(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
         if fiber.context().no_suspend().get() != 0 {
             // Waits have checked this before they began; see the head of `no_suspend`.
-            no_suspend::refuse(fiber, "what others do in its scope or join", false);
+            no_suspend::die(fiber, "what others do in its scope or join");
         }
         if !self.leaving_calls.are_first() {
             self.watch_exit();

@@ -44,6 +44,7 @@ use crate::lock_queue::Place;
 impl<T, S: Store<T>> Channel<T, S> {
     /// Sends, for so long at most. To be inlined into the public method, since the switch is.
     #[inline(always)]
+    #[track_caller]
     pub(in crate::channel) fn send(
         &self,
         context: &Context,
@@ -80,6 +81,7 @@ impl<T, S: Store<T>> Channel<T, S> {
 
     /// Receives, for so long at most. To be inlined into the public method, since the switch is.
     #[inline(always)]
+    #[track_caller]
     pub(in crate::channel) fn receive(
         &self,
         context: &Context,
@@ -141,6 +143,7 @@ impl<T, S: Store<T>> Channel<T, S> {
 
     /// Puts, or stands among the senders.
     #[inline(never)]
+    #[track_caller]
     fn prepare_send(
         &self,
         context: &Context,
@@ -213,6 +216,7 @@ impl<T, S: Store<T>> Channel<T, S> {
 
     /// Takes, or stands among the receivers.
     #[inline(never)]
+    #[track_caller]
     fn prepare_receive(
         &self,
         context: &Context,
