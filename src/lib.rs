@@ -78,7 +78,12 @@
 //!
 //! # `panic = "abort"`
 //!
-//! Supported. `force`, `or_unwind` and `catch` do not exist then, and what `scope` or `run` would unwind aborts.
+//! Supported. What can only unwind does not exist then: [`Request::force`], [`OrUnwind`], [`catch`], and the iteration over a channel's
+//! receiver that waits ([`Receiver::iter`](channel::Receiver::iter), `for item in &receiver`); write
+//! `while let Ok(item) = receiver.recv()`. Other forms exist, and where they would unwind they end the process, in a request with a line that
+//! says so: [`scope`], [`Runtime::run`], [`time::timeout`], the iteration over a [`RequestSet`], and a `select!` without an arm that can answer a
+//! cancel. To cancel a request inside one of them is such a case, and so is a job's failure in a `scope`. [`try_scope`], [`Runtime::try_run`],
+//! [`time::try_timeout`], [`RequestSet::wait_next`] and an arm of `cancelled()` answer an error instead.
 #![cfg_attr(all(feature = "blocking", feature = "tokio"), doc = "")]
 #![cfg_attr(all(feature = "blocking", feature = "tokio"), doc = include_str!("bridges.md"))]
 

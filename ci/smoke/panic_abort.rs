@@ -1,7 +1,8 @@
 //! What must work where a panic ends the process: compiled and run by ci/panic-abort. With the argument `panic` a
-//! request panics, and the process must not get past that.
+//! request panics, with `cancel` one is cancelled inside a scope, and the process must not get past that.
 
-use forebear::{Request, Runtime, WaitError, join, spawn};
+use forebear::sync::Event;
+use forebear::{Request, Runtime, WaitError, join, scope, spawn};
 use std::rc::Rc;
 
 fn main() {
@@ -10,6 +11,23 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some("panic") {
         runtime.run(|| spawn(|| -> u32 { panic!("on purpose") }).take().is_err());
         println!("still here after a panic");
+        return;
+    }
+
+    if std::env::args().nth(1).as_deref() == Some("cancel") {
+        let (inside, is_inside) = std::sync::mpsc::channel();
+        let cancelled = Request::builder().name("cancelled").on(&runtime).spawn(move || {
+            scope(|s| {
+                s.spawn(move || {
+                    inside.send(()).expect("the main thread waits");
+                    _ = Event::new().wait();
+                });
+            });
+        });
+        is_inside.recv().expect("the job runs");
+        cancelled.cancel();
+        _ = cancelled.wait();
+        println!("still here after a cancel inside a scope");
         return;
     }
 

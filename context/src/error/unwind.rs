@@ -5,13 +5,13 @@
 //! request no code of ours would catch it, so there it is an ordinary panic: hook, message, text payload.
 //!
 //! Under `panic = "abort"` there is no unwinding, so [`OrUnwind`] and [`catch`] do not exist and code that
-//! needs them does not compile. [`unwind_with`] does, for the runtime's own use: there it aborts.
+//! needs them does not compile. [`unwind_with`] does, for the runtime's own use: there it ends the process, and says in one line
+//! what happened and what to do about it, since no panic hook would.
 
 use std::any::Any;
 use std::fmt;
-use std::panic::resume_unwind;
 #[cfg(panic = "unwind")]
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::Error;
 use super::panicked::drop_contained;
@@ -38,14 +38,37 @@ impl fmt::Debug for Unwound {
 #[cold]
 #[track_caller]
 pub fn unwind_with(error: Error, in_request: bool) -> ! {
+    #[cfg(panic = "unwind")]
     if in_request {
         note(true);
         resume_unwind(Box::new(Unwound(error)))
+    }
+    #[cfg(not(panic = "unwind"))]
+    if in_request {
+        end_process(&error)
     }
     let text = format!("{error:#}");
     // Not by the unwind: a panic of the error's destructor would end the process.
     drop_contained(error);
     panic!("{text}")
+}
+
+/// The end where a request would unwind, and panics abort.
+#[cfg(not(panic = "unwind"))]
+#[cold]
+#[track_caller]
+fn end_process(error: &Error) -> ! {
+    use std::io::Write;
+
+    // SAFETY: the current context is valid, by the contract of `set_current`, and we are on its stack.
+    let name = current().map_or_else(String::new, |context| unsafe { context.as_ref() }.name());
+    let _ = writeln!(
+        std::io::stderr(),
+        "forebear: request `{name}` would unwind at {}, and under `panic = \"abort\"` the process ends: {error:#}. Use there what answers \
+         the error: `try_scope` for `scope`, `try_run` for `run`, `try_timeout` for `timeout`, an arm of `cancelled()` in `select!`, `wait_next` for an iteration",
+        std::panic::Location::caller(),
+    );
+    std::process::abort()
 }
 
 /// The error that an unwind carried, or the payload back if it was somebody else's.

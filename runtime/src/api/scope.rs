@@ -282,7 +282,8 @@ impl fmt::Debug for Scope<'_, '_> {
 /// * [`Cancelled`], if the current request was cancelled and that stopped a job.
 ///
 /// If the body unwinds, or a failure is unhandled, the scope aborts the jobs that are left. Inside a request the
-/// failure travels as an error, seen by no panic hook.
+/// failure travels as an error, seen by no panic hook. Under `panic = "abort"` the process ends instead, with a line on standard error; use
+/// [`try_scope`] there if the request may be cancelled, or a job may fail.
 ///
 /// ```
 /// use forebear::scope;

@@ -47,6 +47,8 @@ impl<T> Receiver<T> {
     /// Suspends. A cancellation point: in a cancelled request the next step unwinds, since a silent end would look like the end
     /// of the items.
     ///
+    /// Does not exist under `panic = "abort"`: `while let Ok(item) = receiver.recv()` does the same.
+    ///
     /// ```
     /// let (sender, receiver) = forebear::channel::bounded(1);
     /// std::thread::spawn(move || (1..4).try_for_each(|n| sender.send(n)));

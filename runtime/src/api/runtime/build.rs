@@ -94,9 +94,14 @@ impl RuntimeBuilder {
     /// With 0 there is no worker thread. This is the *synchronous mode*, for debugging and for tests that need a simple
     /// order. The promises are the same. [`submit`](crate::Request::submit) and all functions that spawn run the
     /// request on the calling thread until it ends or suspends, before they return. A suspended request continues
-    /// whenever that thread waits, yields or drops the last handle of the runtime. A wait that nothing can end returns
-    /// [`CircularWait`](crate::WaitError::CircularWait). Several threads may use such a runtime, up to 32 at a time;
-    /// more wait for their turn. Each runs what it submits.
+    /// whenever that thread waits, yields or drops the last handle of the runtime. Several threads may use such a runtime, up to 32 at a
+    /// time; more wait for their turn. Each runs what it submits.
+    ///
+    /// If nothing can end a wait for a request, it returns [`CircularWait`](crate::WaitError::CircularWait), as long as the waits that it depends on are
+    /// for requests, and for the ends of scopes and pools. A cycle through locks is found as with workers. But any thread of the process may set an
+    /// [`Event`](https://docs.rs/forebear/latest/forebear/sync/struct.Event.html), send an item, notify, or complete a request. So a wait for that, and what depends on it, is not
+    /// answered: if nobody comes, the thread blocks for good, also in a call that drives the runtime, as [`Runtime::run`](crate::Runtime::run). To see
+    /// what it waits for, call [`Runtime::dump`](crate::Runtime::dump) on another thread.
     ///
     /// A thread should wait for its suspended requests before it exits. At its exit those that are left are cancelled, with
     /// [`ThreadExited`](crate::CancelReason::ThreadExited), and the thread drives them to their ends, since they
