@@ -1,8 +1,8 @@
 //! Foreign stacks: how a thread reads the record of a stack that may be another thread's.
 //!
 //! The *record* of a stack is its context and its fiber. A coroutine's record lies at the top of the coroutine's own stack, and goes when the
-//! stacks of its runtime are unmapped. A thread's record is freed when the thread exits. Requests, locks and edges of waits name stacks by
-//! address only. So a reader keeps what it reads, by one of the rows below, or does not read it.
+//! stacks of its runtime are unmapped. A thread's record is freed when the thread exits, unless the thread ends the process from a frame that uses
+//! the record ([`crate::foreign`], `exit.rs`). Requests, locks and edges of waits name stacks by address only. So a reader keeps what it reads, by one of the rows below, or does not read it.
 //!
 //! A record is a *foreign stack* for a reader if only the registry keeps it valid. These are the records of threads, and those of the stacks of a
 //! runtime that the reader is no worker of. A reader reads a foreign stack through [`with_holder`], under the lock of the

@@ -18,6 +18,29 @@
 //!
 //! When this module's own thread-local is destroyed, the same is done once more, and the arenas are given back.
 //!
+//! # A thread that ends the process
+//!
+//! `process::exit` destroys the thread-locals of its caller, on top of the caller's frames. Other threads run on meanwhile, and so does what the C library
+//! calls at the exit. So the thread's record may be in use when its thread-local goes: others have its address from what stands on the stack.
+//!
+//! | what stands there | who has the record, or the arena |
+//! |---|---|
+//! | a request that the thread runs itself, or what comes before and after its callable | the mailbox of the arena (O2): dumps read the stack by it, and cancels nudge the thread |
+//! | a wait | the lists that it stands in (C1), those that block (PK1), who waits for a runtime's end (EN1), or for a seat (D3) |
+//! | the body of a scope | the scope (`ScopeCore::fiber`), which its jobs know |
+//! | a call of the user's at a request's end, or at the drop of one | the search for cycles, by the list of such calls (EC2) |
+//! | a destructor that is called while arenas are settled | the frame that is in the middle of it |
+//!
+//! A join outside of any request has nothing there: its published arm is a root, as what the thread has spawned is.
+//!
+//! Those addresses are taken back by frames that never continue. So the record and the arenas then stay for good, and the record stays registered: who
+//! follows an address finds what it finds while such a frame waits. It is no leak that could grow, since the process ends.
+//!
+//! A thread that just exits has none of these: its frames have returned or have unwound, and each takes back what it has put there. A destructor
+//! of a thread-local may put something on top, and takes it back as well. So what stands below is still there when this looks. A wait alone does not
+//! show any more when a destructor has begun another one over it. Code of the user's that is called inside a wait is called by the driver, and then
+//! [`exits`] comes before any destructor, and looks.
+//!
 //! # A thread that becomes idle
 //!
 //! A header whose end another thread brings travels to the arena of the thread that made it. While that thread does nothing, the header lies there, and with it
@@ -29,6 +52,7 @@
 //! There a runtime without workers is not built ([`BuildError::NoExitCalls`](crate::BuildError::NoExitCalls)).
 
 use std::ffi::c_void;
+use std::mem;
 use std::ptr::{self, NonNull};
 
 use forebear_context::shim::Arc;
@@ -38,7 +62,7 @@ use crate::record::arena::Arena;
 use crate::record::fiber;
 use crate::record::reclaim;
 use crate::shared::Shared;
-use crate::shared::thread::{FOREIGN, Foreign};
+use crate::shared::thread::{FOREIGN, Foreign, ForeignFiber};
 
 /// A frame is about to be suspended on a seat of this thread, or the thread's own frame to wait until the driver returns. Sees to it that [`exits`]
 /// is called before a thread-local is destroyed that the frame may use.
@@ -57,6 +81,7 @@ unsafe extern "C" fn exits(_: *mut c_void) {
     let _ = FOREIGN.try_with(|foreign| {
         // XC1.
         foreign.exit_calls.forget();
+        foreign.look_what_stands();
         foreign.end_begun();
         foreign.leave_seats();
     });
@@ -70,6 +95,28 @@ pub fn thread_exits() {
 }
 
 impl Foreign {
+    /// Notes if something stands on the thread's stack by which others have its record or its arenas.
+    fn look_what_stands(&self) {
+        // SAFETY: made by `fiber`, freed when this is dropped.
+        let own = unsafe { self.fiber.get().as_ref() };
+        let stands = own.is_some_and(|ForeignFiber { context, fiber, waits, .. }| {
+            fiber.request().is_some()
+                // From before a request is run here until after its end. A region or a hook hides the arena, and shows itself.
+                || !fiber.arena.get().is_null()
+                || !fiber.entered.get().is_null()
+                || fiber.no_suspend.get().is_some()
+                || waits.get()
+                || context.context().is_waiting()
+                || !fiber.scopes.get().is_null()
+                || !fiber.dropping.get().is_null()
+                // SAFETY: EC1: the calling thread is on this stack, or on a coroutine that this stack has entered.
+                || !unsafe { fiber.end_calls.is_empty() }
+        });
+        if stands || self.settles.get() {
+            self.stays.set(true);
+        }
+    }
+
     /// Lets what has begun on the thread's seats end, while all thread-locals are there that its frames may use. Not if the exit comes from a frame that
     /// never continues: of a request, of a wait, or of the driver.
     fn end_begun(&self) {
@@ -111,14 +158,22 @@ impl Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
+        self.look_what_stands();
         self.leave_seats();
         let at = self.fiber.get();
+        // SAFETY: it is freed below, if it is.
+        if unsafe { at.as_ref() }.is_some_and(|own| ptr::eq(fiber::current(), &raw const own.fiber)) {
+            // SAFETY: no fiber is always valid.
+            unsafe { fiber::enter(ptr::null()) };
+        }
+        if self.stays.get() {
+            // The frames that use them never continue, and do not go either.
+            mem::forget(self.arenas.take());
+            return;
+        }
         if !at.is_null() {
-            // SAFETY: no fiber is always valid; nothing runs on this one any more.
+            // SAFETY: EL1; nothing stands on this stack, so nobody else has its address.
             unsafe {
-                if ptr::eq(fiber::current(), &raw const (*at).fiber) {
-                    fiber::enter(ptr::null());
-                }
                 foreign_stacks::unregister_thread((*at).context.context());
                 drop(Box::from_raw(at));
             }

@@ -50,6 +50,8 @@ pub(crate) struct Foreign {
     pub unlooked: Cell<usize>,
     /// What is called first when the thread exits.
     pub exit_calls: ExitCalls,
+    /// The thread ends the process, from a frame that uses the fiber or an arena: both stay ([`crate::foreign`], `exit.rs`).
+    pub stays: Cell<bool>,
     /// Nothing of the user's may be dropped: the thread attends to messages, or has yet to notify listeners.
     pub holds: Cell<bool>,
     /// See [`keep_for_later`].
@@ -68,6 +70,7 @@ forebear_context::shim::thread_local! {
                 settles: Cell::new(false),
                 unlooked: Cell::new(0),
                 exit_calls: ExitCalls::new(),
+                stays: Cell::new(false),
                 holds: Cell::new(false),
                 late: RefCell::new(Vec::new()),
             }

@@ -1,9 +1,8 @@
 //! A runtime or the process ends: by the last handle, by a return from `main`, by `exit` or `abort`, by a panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use forebear::sync::Event;
@@ -233,6 +232,83 @@ fn exit_inside_a_request_ends_the_process() {
                 println!("survived");
                 std::process::exit(0)
             });
+        });
+        end.assert_survived();
+    }
+}
+
+/// An atexit handler, which runs after the thread-locals of its thread have gone.
+static AT_EXIT: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
+
+extern "C" fn at_exit() {
+    AT_EXIT.get().expect("it is set before it is registered")();
+}
+
+fn call_at_exit(f: impl Fn() + Send + Sync + 'static) {
+    assert!(AT_EXIT.set(Box::new(f)).is_ok(), "once in a process");
+    // SAFETY: it asks nothing of its caller.
+    assert_eq!(unsafe { libc::atexit(at_exit) }, 0);
+}
+
+/// Memory of the size that a thread's record may have had is in use again.
+fn use_freed_memory() -> Vec<Vec<u8>> {
+    (1..4096).map(|size| vec![0xaa; size]).collect()
+}
+
+/// The place that a plain thread has left, in a request or inside a scope, by the end of the process.
+#[test]
+fn what_stood_on_a_plain_thread_that_has_ended_the_process_is_still_seen_whole() {
+    for place in ["request", "nested", "scope", "callback", "enter"] {
+        let end = child::run(place, &[], |place| {
+            let runtime = Runtime::builder().workers(1).build().unwrap();
+            let (seen, place) = (runtime.clone(), place.to_owned());
+            let named = |name: &'static str| Request::builder().name(name);
+            let shown = match &*place {
+                "request" | "enter" => "`ends`",
+                "nested" => "`ends`, on the same stack",
+                _ => "",
+            };
+            let stays = place != "scope";
+            call_at_exit(move || {
+                let used = use_freed_memory();
+                let look = || {
+                    let dump = seen.dump().to_string();
+                    assert!(dump.contains(shown), "{dump}");
+                    assert!(shown.is_empty() || dump.contains("thread `plain`"), "{dump}");
+                    assert_eq!(seen.spawn(|| 7).take().ok(), Some(7));
+                    // Cancels what stands there, which nudges its thread.
+                    let ended = seen.shutdown(Duration::ZERO);
+                    assert_eq!(ended.is_ok(), !stays, "{ended:?}");
+                };
+                std::thread::scope(|threads| threads.spawn(look).join().unwrap());
+                drop(used);
+                println!("survived");
+            });
+            let on_this_thread = move || {
+                let request = match &*place {
+                    "request" => named("ends").on(&runtime).build(|| std::process::exit(0)),
+                    "nested" => named("outer").on(&runtime).build(|| {
+                        let inner = Request::builder().name("ends").build(|| std::process::exit(0));
+                        *inner.wait().unwrap()
+                    }),
+                    "enter" => {
+                        let entered = runtime.clone();
+                        let ends = move || entered.enter(|| std::process::exit(0));
+                        named("ends").on(&runtime).build(ends)
+                    }
+                    "callback" => {
+                        let request = named("ends").on(&runtime).build(|| ());
+                        request.on_done(|_| std::process::exit(0));
+                        request
+                    }
+                    _ => forebear::scope(|s| {
+                        named("job").on(&runtime).spawn_in(s, || ());
+                        std::process::exit(0)
+                    }),
+                };
+                _ = request.wait();
+            };
+            _ = std::thread::Builder::new().name("plain".into()).spawn(on_this_thread).unwrap().join();
         });
         end.assert_survived();
     }
