@@ -5,6 +5,14 @@
 //! request's name, its stack and the remedy; it is written by `write(2)` from a buffer on the alternate stack. Every
 //! other fault is passed unchanged to the handler that was installed before.
 //!
+//! # On a plain thread's own stack
+//!
+//! A plain thread that waits may run the request itself. Then the guard is the system's, and the thread is not ours to end: the handler writes a line that
+//! names the request, and passes the fault on. It asks for two signs, which it gets without a call: the fault and the stack pointer are both by the
+//! limit of the stack. So a bad address elsewhere is not taken for an overflow. std's handler, which is mostly next, then names the thread and aborts. It runs
+//! on the thread's alternate stack, as this one does. That is small, and not ours: if little of it is left, nothing is written. A thread without one is killed
+//! by the system, whose handlers need a stack.
+//!
 //! Going on after an overflow is refused: destructors would be skipped, locks stay locked, and frames borrowed by
 //! others would be gone.
 
@@ -21,6 +29,13 @@ use crate::stack::coroutine::Coroutine;
 
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 const ALTERNATE: usize = 64 << 10;
+
+/// How far from the limit of a plain thread's stack a fault is an overflow: a guard of std's is a page, and the limit is known to a few pages.
+#[cfg(target_os = "linux")]
+const NEAR: usize = 64 << 10;
+/// What the line about a plain thread's stack, and the handler after it, need of the alternate stack.
+#[cfg(target_os = "linux")]
+const ROOM: usize = 4 << 10;
 
 /// What was there before, per signal.
 static PREVIOUS: [AtomicPtr<libc::sigaction>; 2] =
@@ -108,6 +123,11 @@ unsafe extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, con
             let coroutine = unsafe { Coroutine::of_fiber(ptr::NonNull::from(fiber)).as_ref() };
             report(coroutine);
         }
+    } else if let Some(fiber) = fiber::get()
+        && let Some(request) = fiber.request()
+    {
+        // SAFETY: what the kernel gave.
+        unsafe { report_on_thread(request, fiber.limit.get(), at, context) };
     }
     // SAFETY: what the kernel gave.
     unsafe { pass_on(signal, info, context) };
@@ -131,6 +151,73 @@ fn report(coroutine: &Coroutine) -> ! {
         libc::write(2, line.text.as_ptr().cast(), line.len);
         libc::abort()
     }
+}
+
+/// Writes the line about a plain thread's own stack, if that has overflowed.
+///
+/// # Safety
+///
+/// `context` is what the kernel has given to [`handle`].
+#[cfg(target_os = "linux")]
+#[inline(never)]
+unsafe fn report_on_thread(request: &Header, limit: usize, at: usize, context: *mut libc::c_void) {
+    // SAFETY: by contract.
+    let Some(pointer) = (unsafe { interrupted_stack_pointer(context) }) else { return };
+    // The limit is 0 if the system has not told it. The lowest page that can be used may lie below it.
+    let near = limit.saturating_sub(NEAR)..limit;
+    if !near.contains(&at) || !(near.start..limit + NEAR).contains(&pointer) || !has_room() {
+        return;
+    }
+    let mut line = MessageLine::default();
+    line.put("forebear: request '");
+    line.put_escaped(request.name());
+    line.put(
+        "' overflowed the stack of the thread that runs it itself while it waits: say how much it needs by ",
+    );
+    line.put("Request::builder().stack_size(bytes), and it runs elsewhere if the thread has less\n");
+    // SAFETY: the buffer is ours. Nothing can be done about a failed write.
+    unsafe { libc::write(2, line.text.as_ptr().cast(), line.len) };
+}
+
+/// The stack pointer is not looked up there.
+///
+/// # Safety
+///
+/// None: it is `unsafe` as its other form is.
+#[cfg(not(target_os = "linux"))]
+unsafe fn report_on_thread(_: &Header, _: usize, _: usize, _: *mut libc::c_void) {}
+
+/// Where the stack of the faulting code was.
+///
+/// # Safety
+///
+/// As [`report_on_thread`].
+#[cfg(target_os = "linux")]
+unsafe fn interrupted_stack_pointer(context: *mut libc::c_void) -> Option<usize> {
+    // SAFETY: with `SA_SIGINFO` this is what the kernel gives.
+    let context = unsafe { context.cast::<libc::ucontext_t>().as_ref() }?;
+    #[cfg(target_arch = "x86_64")]
+    return Some(context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize);
+    #[cfg(target_arch = "aarch64")]
+    return Some(context.uc_mcontext.sp as usize);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        _ = context;
+        None
+    }
+}
+
+/// Whether the handler runs on an alternate stack that has room for the line.
+#[cfg(target_os = "linux")]
+fn has_room() -> bool {
+    // SAFETY: asks only; the record is plain data, and a local.
+    let alternate = unsafe {
+        let mut alternate = MaybeUninit::<libc::stack_t>::zeroed().assume_init();
+        libc::sigaltstack(ptr::null(), &raw mut alternate);
+        alternate
+    };
+    alternate.ss_flags & libc::SS_ONSTACK != 0
+        && fiber::stack_pointer().checked_sub(alternate.ss_sp.addr()).is_some_and(|left| left >= ROOM)
 }
 
 /// A line of text in a fixed buffer.

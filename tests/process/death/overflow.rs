@@ -274,13 +274,79 @@ fn an_overflow_of_a_plain_thread_is_left_to_std() {
     assert_reported_by_std(&end, "plain");
 }
 
+/// One line of ours, then std's own words, which end the process.
+#[track_caller]
+fn assert_reported_by_both(end: &End, name: &str, thread: &str) {
+    let ours = format!(
+        "forebear: request '{name}' overflowed the stack of the thread that runs it itself while it waits: say how much \
+         it needs by Request::builder().stack_size(bytes), and it runs elsewhere if the thread has less\n"
+    );
+    assert!(end.stderr.starts_with(&ours), "{end:#?}");
+    assert_eq!(end.stderr.matches("forebear").count(), 1, "{end:#?}");
+    assert!(end.stderr.contains(&format!("thread '{thread}'")), "{end:#?}");
+    assert!(end.stderr.contains("has overflowed its stack"), "{end:#?}");
+    end.assert_killed_by(libc::SIGABRT);
+}
+
 #[test]
-fn an_overflow_of_a_thread_that_runs_a_request_itself_is_left_to_std() {
+fn an_overflow_of_a_thread_that_runs_a_request_itself_names_that_and_is_left_to_std() {
+    for (workers, request) in [("1", "direct"), ("0", "direct"), ("1", "inner")] {
+        let end = child::run(&format!("{workers} {request}"), &[], |what| {
+            let (workers, name) = what.split_once(' ').unwrap();
+            let runtime = Runtime::builder().workers(workers.parse().unwrap()).build().unwrap();
+            let foreign = std::thread::Builder::new().name("foreign".into());
+            let deep = match name {
+                "direct" => named("direct").on(&runtime).build(|| recurse(0)),
+                _ => {
+                    named("outer").on(&runtime).build(|| *named("inner").build(|| recurse(0)).wait().unwrap())
+                }
+            };
+            foreign.spawn(move || *deep.wait().unwrap()).unwrap().join().unwrap();
+        });
+        assert_reported_by_both(&end, request, "foreign");
+    }
+}
+
+#[test]
+fn an_overflow_by_one_huge_frame_on_a_thread_that_runs_a_request_itself_names_that() {
     let end = child::run("", &[], |_| {
         let runtime = Runtime::builder().workers(1).build().unwrap();
         let foreign = std::thread::Builder::new().name("foreign".into());
-        let request = named("direct").on(&runtime).build(|| recurse(0));
-        foreign.spawn(move || *request.wait().unwrap()).unwrap().join().unwrap();
+        let huge = named("huge").on(&runtime).build(one_huge_frame);
+        foreign.spawn(move || *huge.wait().unwrap()).unwrap().join().unwrap();
     });
-    assert_reported_by_std(&end, "foreign");
+    assert_reported_by_both(&end, "huge", "foreign");
+}
+
+/// Another fault, though a request is on top of the thread's stack.
+#[test]
+fn a_bad_address_on_a_thread_that_runs_a_request_itself_is_no_overflow() {
+    for place in ["null", "far", "below"] {
+        let end = child::run(place, &[], |place| {
+            let place = place.to_owned();
+            let runtime = Runtime::builder().workers(1).build().unwrap();
+            let faults = named("faults").on(&runtime).build(move || {
+                let address = match &*place {
+                    "null" => 0,
+                    "far" => usize::MAX / 4,
+                    // In the guard, or below it, and the stack pointer is not there.
+                    _ => lowest_of_this_stack() - 8,
+                };
+                // SAFETY: none: it is to fault.
+                unsafe { std::ptr::with_exposed_provenance_mut::<u8>(address).write_volatile(1) };
+            });
+            std::thread::spawn(move || *faults.wait().unwrap()).join().unwrap();
+        });
+        assert!(!end.stderr.contains("forebear"), "{end:#?}");
+    }
+}
+
+/// Where the mapping of the calling thread's stack begins.
+fn lowest_of_this_stack() -> usize {
+    let (maps, here) = (std::fs::read_to_string("/proc/self/maps").unwrap(), here());
+    let range = |line: &str| {
+        let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+        Some(usize::from_str_radix(from, 16).ok()?..usize::from_str_radix(to, 16).ok()?)
+    };
+    maps.lines().filter_map(range).find(|range| range.contains(&here)).expect("it is mapped").start
 }
