@@ -153,7 +153,7 @@ fn prepare<V, S: QueuedWaiter<V>>(
         return if had { QueueStep::AtOnce } else { QueueStep::Refused(Refused::TimedOut) };
     }
     if let Some(why) = context.refusal(terms.what) {
-        return QueueStep::Refused(Refused::MustNotSuspend(why));
+        return QueueStep::Refused(Refused::MustNotSuspend(why.into()));
     }
     let deadline = terms.limit.deadline(context);
     let Some((of, lock)) = waiter.lock() else {

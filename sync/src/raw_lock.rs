@@ -220,8 +220,8 @@ pub(crate) enum Refused {
     TimedOut,
     Cancelled,
     Circular(Cycle),
-    /// In a region that must not suspend, with this message.
-    MustNotSuspend(String),
+    /// In a region that must not suspend, with this message. Boxed, so that the answer of a wait stays two registers.
+    MustNotSuspend(Box<String>),
 }
 
 impl RawLock {

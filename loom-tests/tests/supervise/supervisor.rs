@@ -134,7 +134,11 @@ fn the_end_of_a_session_meets_a_save() {
         let (chief, over) = (is_chief.clone(), is_over.clone());
         let saves = other(&job, move |job| {
             let read = || if chief.load(Relaxed) { Ok(()) } else { Err(()) };
-            let saved = job.gate.save(read, |()| true, |()| Ok(assert!(!over.load(Relaxed), "too late")));
+            let write = |()| {
+                assert!(!over.load(Relaxed), "too late");
+                Ok(())
+            };
+            let saved = job.gate.save(read, |()| true, write);
             job.steps.store(saved.is_ok().into(), Relaxed);
         });
         is_chief.store(false, Relaxed);

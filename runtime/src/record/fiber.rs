@@ -111,6 +111,9 @@ pub(crate) struct Fiber {
     /// The wait that it has bound continues although its request is cancelled; see
     /// [`crate::deadlock::cycle`].
     pub outlasts_cancel: Cell<bool>,
+    /// A request on this stack has made a set or a future that wants another one ([`crate::state::listener`]). Never cleared: it saves the look for them where there
+    /// was none.
+    pub has_loose: Cell<bool>,
     /// The name of the innermost region that must not suspend; see [`mod@crate::record::no_suspend`].
     pub no_suspend: Cell<Option<NonNull<str>>>,
     /// The innermost scope that was opened on this stack and has not returned.
@@ -226,6 +229,7 @@ impl Fiber {
             end_calls: EndCalls::new(),
             left: Cell::new(0),
             outlasts_cancel: Cell::new(false),
+            has_loose: Cell::new(false),
             no_suspend: Cell::new(None),
             scopes: Cell::new(ptr::null()),
             context,
@@ -266,6 +270,7 @@ impl Fiber {
             end_calls,
             left,
             outlasts_cancel,
+            has_loose,
             no_suspend,
             scopes,
             context,
@@ -292,6 +297,7 @@ impl Fiber {
             (&raw mut (*at).end_calls).write(end_calls);
             (&raw mut (*at).left).write(left);
             (&raw mut (*at).outlasts_cancel).write(outlasts_cancel);
+            (&raw mut (*at).has_loose).write(has_loose);
             (&raw mut (*at).no_suspend).write(no_suspend);
             (&raw mut (*at).scopes).write(scopes);
             (&raw mut (*at).context).write(context);

@@ -86,6 +86,9 @@ impl<N: Notice> Registration<N> {
                 return RegisterResult::Stands(shared);
             }
             let key = fiber.urgency.load(Ordering::Relaxed);
+            if !N::IS_FRAMED {
+                fiber.has_loose.set(true);
+            }
             // A loose one may outlast an arm, and is its maker's as well.
             let maker = fiber.request().map(|top| if N::IS_FRAMED { top } else { top.identity() });
             let maker = maker.map_or(ptr::null(), |maker| ptr::from_ref(maker).cast());

@@ -32,8 +32,8 @@
 //!
 //! *The last end of one side is dropped while a caller of the other side begins to wait.* Both do so under the lock. Either the caller finds
 //! the side over, or the drop finds the caller in its queue and chooses it. The slot of such a waiter is unchanged, and the waiter reads the
-//! end of the channel from that. The last send of a channel of one item is such an end, too: in the same hold of the lock it chooses
-//! the receiver that has the item, and then all others.
+//! end of the channel from that. The last send of a channel of one item is such an end, too: it chooses the receiver that has the item, and, in a second
+//! hold of the lock, all others that it has left in the queue.
 //!
 //! # Invariants
 //!
@@ -298,20 +298,28 @@ impl<T, S: Store<T>> Channel<T, S> {
     /// The same by the last sender, which ends the sending side in the same step. One receiver has the item; the others learn of the end.
     #[inline]
     pub(super) fn put_last(&self, item: T) -> Result<(), TrySendError<T>> {
-        let (put, others) = self.state.with_mut(|state| {
+        let (put, are_others) = self.state.with_mut(|state| {
             #[cfg(not(mutant = "over_after_the_last"))]
             {
                 state.sending_is_over = true;
             }
             let put = state.put(item, self.capacity, &self.batch, || NOBODY);
-            let wait = mutant!("one_item_wakes_one_receiver", false, state.receivers_wait);
-            (put, all_of(&state.receivers, wait))
+            (put, mutant!("one_item_wakes_one_receiver", false, state.receivers_wait))
         });
         mutant!("over_after_the_last", self.state.with_mut(|state| state.sending_is_over = true));
         let served = put?;
+        if are_others {
+            self.tell_receivers();
+        }
         wake(served);
-        others.wake();
         Ok(())
+    }
+
+    /// Wakes the receivers that wait, after the end of sending: none begins to wait any more.
+    #[cold]
+    #[inline(never)]
+    fn tell_receivers(&self) {
+        self.state.with_mut(|state| all_of(&state.receivers, state.receivers_wait)).wake();
     }
 
     #[inline]

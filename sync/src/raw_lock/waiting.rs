@@ -247,7 +247,7 @@ impl Waiting<'_> {
     fn stand<const SELDOM: bool>(&mut self, was_queued: bool, gives_way: bool) -> Option<LockStep> {
         let (lock, context) = (self.lock, self.context);
         if let Some(why) = context.refusal(self.terms.of.what) {
-            return Some(LockStep::Refused(Refused::MustNotSuspend(why)));
+            return Some(LockStep::Refused(Refused::MustNotSuspend(why.into())));
         }
         let lock_at = NonNull::from(lock).cast();
         let node = NonNull::from(&mut self.place).cast();

@@ -323,11 +323,11 @@ pub(super) fn may_lend(fiber: &Fiber, h: &Header) -> bool {
     }
 }
 
-/// Whether a set or a future that a request on this stack has made wants the target, as far as is known: it may be another's by now, or have been another's
-/// before.
+/// Whether a set or a future that a request on this stack has made, and here, wants the target, as far as is known: it may be another's by now, or have been
+/// another's before.
 #[inline(always)]
 fn is_kept_from_here(fiber: &Fiber, h: &Header) -> bool {
-    h.bare.load().has(WAITERS) && is_kept_by_loose(fiber, h)
+    fiber.has_loose.get() && h.bare.load().has(WAITERS) && is_kept_by_loose(fiber, h)
 }
 
 #[cold]
