@@ -39,9 +39,9 @@ pub use self::join::{JoinError, JoinOptions, LastCheck, Straggler};
 pub use self::joinable::{ChildFailed, Joinable};
 pub use self::looper::{Every, Looper};
 pub(crate) use self::member::attempt;
-pub(crate) use self::report::caller_name;
 pub use self::member::{Member, Vanished};
 pub use self::report::EndOfInput;
+pub(crate) use self::report::caller_name;
 pub use self::stop::Stop;
 
 type IsClean = Box<dyn Fn(&Failure) -> bool + Send + Sync>;

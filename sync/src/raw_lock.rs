@@ -221,6 +221,7 @@ pub(crate) enum Refused {
     Cancelled,
     Circular(Cycle),
     /// In a region that must not suspend, with this message. Boxed, so that the answer of a wait stays two registers.
+    #[allow(clippy::box_collection, reason = "one pointer, where a String has three words")]
     MustNotSuspend(Box<String>),
 }
 

@@ -210,12 +210,10 @@ unsafe fn interrupted_stack_pointer(context: *mut libc::c_void) -> Option<usize>
 /// Whether the handler runs on an alternate stack that has room for the line.
 #[cfg(target_os = "linux")]
 fn has_room() -> bool {
-    // SAFETY: asks only; the record is plain data, and a local.
-    let alternate = unsafe {
-        let mut alternate = MaybeUninit::<libc::stack_t>::zeroed().assume_init();
-        libc::sigaltstack(ptr::null(), &raw mut alternate);
-        alternate
-    };
+    // SAFETY: plain data, for which all zeros are a value.
+    let mut alternate = unsafe { MaybeUninit::<libc::stack_t>::zeroed().assume_init() };
+    // SAFETY: asks only; the record is a local.
+    unsafe { libc::sigaltstack(ptr::null(), &raw mut alternate) };
     alternate.ss_flags & libc::SS_ONSTACK != 0
         && fiber::stack_pointer().checked_sub(alternate.ss_sp.addr()).is_some_and(|left| left >= ROOM)
 }

@@ -107,7 +107,11 @@ impl fmt::Display for CheckpointError {
             ),
             CheckpointError::State { path, .. } => write!(f, "{}: the state", path.display()),
             CheckpointError::Busy { path } => {
-                write!(f, "{}: another process, or another supervisor of this one, is saving a checkpoint there", path.display())
+                write!(
+                    f,
+                    "{}: another process, or another supervisor of this one, is saving a checkpoint there",
+                    path.display()
+                )
             }
             CheckpointError::NoThread { .. } => f.write_str("no thread reads or writes checkpoints"),
             CheckpointError::Cancelled => f.write_str("the wait for a checkpoint was cut short"),

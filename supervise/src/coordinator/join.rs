@@ -6,8 +6,8 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebear::dump::Dump;
 use forebear::Failure;
+use forebear::dump::Dump;
 
 use super::board::{Join, Left, since};
 use super::{Coordinator, Joinable};

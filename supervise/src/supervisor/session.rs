@@ -451,7 +451,11 @@ impl<S: State> Session<S> {
             self.0.ended.store(true, Ordering::Release);
             self.0.is_chief.store(false, Ordering::Release);
         }
-        if self.0.gate.wait_for_save(at_most) { Ok(lock(&self.0.place).take()) } else { Err(TimeoutError::TimedOut) }
+        if self.0.gate.wait_for_save(at_most) {
+            Ok(lock(&self.0.place).take())
+        } else {
+            Err(TimeoutError::TimedOut)
+        }
     }
 
     /// Changes what the other processes see of the chief.

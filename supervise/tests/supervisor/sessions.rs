@@ -536,7 +536,8 @@ fn what_would_wait_for_the_job_is_refused_inside_it() {
     let _dog = Watchdog::new("");
     let dir = TempDir::new().unwrap();
     let supervisor = counting(dir.path()).build();
-    let is_refused = |refused: &JoinError| matches!(refused, JoinError::OwnWorker { worker, .. } if worker == "main");
+    let is_refused =
+        |refused: &JoinError| matches!(refused, JoinError::OwnWorker { worker, .. } if worker == "main");
     let value = supervisor.run(|session| {
         let own = session.clone();
         let part = session.coordinator().spawn("part", move |_| count(&own));
