@@ -12,6 +12,9 @@ const SHOWN: usize = 16;
 
 /// Requests and threads that wait for one another, each for the next and the last for the first. Nothing would have ended these waits.
 ///
+/// A lock knows on which stack its holder is. If several requests are on that stack, or a plain thread runs a request there, one name has them all, from the bottom:
+/// `outer > inner, on one stack`. One of them holds the lock.
+///
 /// Cheap to clone. `Display` writes the cycle, long names and long cycles cut. It is an error, so `downcast_ref::<Cycle>()` finds
 /// the one in a [`WaitError::CircularWait`](super::WaitError::CircularWait), as [`cycle`](super::WaitError::cycle) does.
 ///

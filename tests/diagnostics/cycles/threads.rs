@@ -246,3 +246,62 @@ fn a_cycle_of_threads_through_a_reader_is_found_whoever_closes_it() {
         assert_eq!(told.iter().filter(|told| **told).count(), 1, "{told:?}");
     }
 }
+
+/// Runs requests of these names, each on the stack of the one before. The one at `holder` takes the lock, and so does the innermost.
+fn nest(names: &'static [&'static str], holder: usize, lock: &Arc<Mutex<()>>) -> Result<(), WaitError> {
+    let Some((name, inner)) = names.split_first() else {
+        drop(lock.lock());
+        return Ok(());
+    };
+    let lock = lock.clone();
+    let request = Request::builder().name(*name).try_build(move || {
+        let _guard = (holder == 0).then(|| lock.lock());
+        Ok(nest(inner, holder.wrapping_sub(1), &lock)?)
+    });
+    request.wait().map(drop)
+}
+
+/// By the thread itself, or by a request: a lock knows the stack of its holder only.
+#[test]
+fn a_lock_that_is_held_further_down_on_the_waiters_stack_is_said_to_be_held_by_one_of_those_on_it() {
+    let _dog = Watchdog::new("");
+    const THREAD: usize = usize::MAX;
+    for (on_worker, names, holder, shown) in [
+        (false, &["r"][..], THREAD, "plain > r, on one stack"),
+        (false, &["a", "r"], 0, "plain > a > r, on one stack"),
+        (true, &["outer", "inner"], 0, "outer > inner, on one stack"),
+        (true, &["a", "b", "r"], 1, "a > b > r, on one stack"),
+        (true, &["a request with a name of its own", "r"], 0, "a request with a na… > r, on one stack"),
+        (
+            true,
+            &["the::path::of::some::function::{{closure}}", "r"],
+            0,
+            "…:of::some::function > r, on one stack",
+        ),
+        (
+            true,
+            &["the request at the bottom", "the one between them", "the request on top"],
+            1,
+            "the request at the … > … > the request on top, on one stack",
+        ),
+        (true, &["alone"], 0, "alone"),
+    ] {
+        let plain = move || {
+            let runtime = forebear::Runtime::builder().workers(1).run_on_caller(!on_worker).build().unwrap();
+            let lock = Arc::new(Mutex::named("L", ()));
+            be_known();
+            let guard = (holder == THREAD).then(|| lock.lock());
+            let told = runtime.enter(|| nest(names, holder, &lock)).unwrap_err();
+            drop(guard);
+            format!("{told:#}")
+        };
+        let told = thread::Builder::new().name("plain".into()).spawn(plain).unwrap().join().unwrap();
+        let (waiter, lock) = (names.last().unwrap(), "a Mutex \"L\"");
+        assert!(told.contains(&format!("deadlock: `{waiter}` waits for `{lock} (")), "{told}");
+        let end = match shown == *waiter {
+            true => format!("`, which waits for `{waiter}`"),
+            false => format!("`, which waits for `{shown}`, which waits for `{waiter}`"),
+        };
+        assert!(told.contains(&end), "{told}");
+    }
+}

@@ -1,4 +1,10 @@
 //! What stands on the stacks of a cycle, and the names round it.
+//!
+//! # Who holds a lock
+//!
+//! A lock knows the stack of its holder, and not which of the requests there took it: that would cost each lock and unlock. Requests nest on a stack, and a
+//! plain thread may stand below them. So where a cycle comes to a stack by a lock, and more than one might hold it, all of them are named as one: the top one alone
+//! would mostly be the wrong one, since that waits.
 
 use std::ptr::{self, NonNull};
 
@@ -9,7 +15,8 @@ use forebear_context::source::Several;
 use crate::record::dependents;
 use crate::record::dropping;
 use crate::record::fiber::Fiber;
-use crate::record::header::Header;
+use crate::record::header::{Header, REGION};
+use crate::shared::thread;
 
 /// A request and its name. The pointer is null for what is named only.
 type Named = (*const Header, String);
@@ -135,6 +142,50 @@ impl StackEntry {
     }
 }
 
+/// Those on a stack that may have taken a lock that it holds, as one name; `None` if there is only one. By the stack itself, or while its wait is held (Y3).
+fn holders(fiber: &Fiber) -> Option<Named> {
+    // A region with a limit is a part of its caller, as an arm is of its maker.
+    let requests = on_stack(fiber).filter(|h| !h.has_state(REGION)).map(Header::identity);
+    let mut names: Vec<Named> = requests.map(named).collect();
+    names.dedup_by_key(|name| name.0);
+    if !fiber.has_worker() {
+        // SAFETY: a fiber without a worker is a foreign thread's; it is there by Y3.
+        let thread = unsafe { thread::name_of_thread(NonNull::from(fiber.context())) };
+        names.push((ptr::null(), thread.to_owned()));
+    }
+    if names.len() < 2 {
+        return None;
+    }
+    let mut shown: Vec<String> = names.iter().rev().map(|name| shortened(&name.1)).collect();
+    if shown.len() > 2
+        && shown.iter().map(|name| name.chars().count() + 3).sum::<usize>() > 2 * (SHOWN + 3) + 4
+    {
+        shown.splice(1..shown.len() - 1, ["…".to_owned()]);
+    }
+    Some((ptr::null(), format!("{}, on one stack", shown.join(" > "))))
+}
+
+/// The most characters of a name where several are shown as one: a message cuts what is longer than three of them.
+const SHOWN: usize = 20;
+
+fn shortened(name: &str) -> String {
+    let mut rest = name;
+    if name.chars().count() > SHOWN {
+        while let Some(outer) = rest.strip_suffix("::{{closure}}") {
+            rest = outer;
+        }
+    }
+    let many = rest.chars().count();
+    if many <= SHOWN {
+        return rest.to_owned();
+    }
+    // As in `ShownName`: a path loses its beginning.
+    match rest.contains("::") {
+        true => std::iter::once('…').chain(rest.chars().skip(many + 1 - SHOWN)).collect(),
+        false => rest.chars().take(SHOWN - 1).chain(std::iter::once('…')).collect(),
+    }
+}
+
 /// The names round the cycle, from the request that waits in the first member: each waits for the next, or has lent it its
 /// stack. `None`: it is no cycle.
 pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
@@ -148,7 +199,12 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
         // From the top, which waits, down to the one that is waited for.
         let (mut bottom, mut many) = (None, 0);
         match on_stack(fiber).position(|h| entry.leads_to(h)) {
-            Some(depth) => many = depth + 1,
+            Some(depth) => {
+                many = depth + 1;
+                if matches!(entry, StackEntry::Holder) {
+                    bottom = holders(fiber);
+                }
+            }
             None if matches!(entry, StackEntry::Holder) => {
                 // A thread that runs no request.
                 bottom = Some((ptr::null(), held.context().name()));
