@@ -50,6 +50,11 @@ fn an_unnamed_request_is_called_by_the_type_of_its_closure() {
 }
 
 #[test]
+fn a_request_that_is_made_with_its_value_is_named_ready() {
+    assert_eq!(Request::ready(7).name(), "ready");
+}
+
+#[test]
 fn the_message_of_an_unnamed_requests_failure_shows_where_it_is_the_users() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let failed = runtime.try_spawn(|| Err::<(), _>(Error::other("no")));

@@ -144,7 +144,7 @@ impl Request<()> {
 }
 
 impl<T> Request<T> {
-    /// A request that is already finished, with `value`. It is never scheduled.
+    /// A request that is already finished, with `value`. It is never scheduled. Its name is `ready`.
     ///
     /// ```
     /// use forebear::Request;

@@ -400,6 +400,10 @@ pub(crate) fn make_ready<T>(word: u64, lineage: Lineage, value: T) -> NonNull<He
         fn call(self) -> Result<T, Error> {
             unreachable!("a ready request is never run")
         }
+
+        fn type_name() -> &'static str {
+            "ready"
+        }
     }
     let layout = Layout::new::<RequestCell<Never, T>>();
     // SAFETY: a header makes the size more than zero.
