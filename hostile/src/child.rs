@@ -1,7 +1,8 @@
 //! The process that runs the programs, one after the other, and tells the supervisor which one it is at.
 
+use std::cell::RefCell;
 use std::io::Write;
-use std::panic;
+use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
 use crate::Options;
@@ -15,6 +16,11 @@ const DOCUMENTED: &[&str] = &["forebear: ", "circular wait"];
 /// The folders of the library's crates, as the compiler names them.
 const OWN: &[&str] = &["context/src/", "pool/src/", "runtime/src/", "sync/src/", "timer/src/"];
 
+thread_local! {
+    /// Where this thread has panicked last, and the message: most panics are planned, so they are not shown.
+    static LAST: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
 /// Runs the programs that the options name.
 pub(crate) fn run(options: &Options) {
     panic::set_hook(Box::new(|info| {
@@ -27,8 +33,9 @@ pub(crate) fn run(options: &Options) {
             .map(String::as_str)
             .or_else(|| payload.downcast_ref::<&str>().copied());
         let Some(at) = info.location() else { return };
-        let ours = OWN.iter().any(|folder| at.file().contains(folder)) && !at.file().contains("hostile/src/");
         let message = message.unwrap_or("(no text)");
+        let _ = LAST.try_with(|last| *last.borrow_mut() = format!("at {at}: {message}"));
+        let ours = OWN.iter().any(|folder| at.file().contains(folder)) && !at.file().contains("hostile/src/");
         if ours && !DOCUMENTED.iter().any(|known| message.starts_with(known)) {
             violation(format_args!("a panic inside the library, at {at}: {message}"));
         }
@@ -36,7 +43,10 @@ pub(crate) fn run(options: &Options) {
     for seed in options.seed..options.seed.saturating_add(options.programs) {
         tell("begin", seed);
         let grace = Duration::from_secs(options.grace);
-        World::run(Program::draw(seed, options.without.clone()), options.canary, grace);
+        let world = || World::run(Program::draw(seed, options.without.clone()), options.canary, grace);
+        if panic::catch_unwind(AssertUnwindSafe(world)).is_err() {
+            violation(format_args!("the main thread has panicked {}", LAST.take()));
+        }
         tell("end", seed);
     }
 }

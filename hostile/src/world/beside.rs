@@ -1,5 +1,6 @@
 //! What a world has besides requests, locks and ordinary channels: a watch channel, one-shot channels, a manual clock, and a plain pool.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -149,7 +150,8 @@ impl World {
     /// Waits for the threads of the plain pool, when nothing is left that its tasks could wait for.
     pub(super) fn end_plain_pool(&self) {
         if let Some(pool) = self.take_plain_pool() {
-            drop(pool.stop());
+            // What it has not run is dropped here, and the captures may panic in their destructors.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(pool.stop())));
         }
     }
 }
