@@ -71,7 +71,7 @@ fn either_side_of_one_item_learns_that_the_other_is_gone() {
     });
 }
 
-/// Several wait by one `&Receiver`: one has the item, and each other is told that nothing comes any more.
+/// Several wait by one `&Receiver`: one has the item, and each other one learns that nothing comes any more.
 #[test]
 fn waiters_for_one_item_that_another_has_learn_that_the_sender_is_gone() {
     on_each(|runtime| {

@@ -45,7 +45,7 @@ fn node_wants(node: &WaitNode, h: &Header, wants: impl Fn(&Header, &Header) -> b
     // SAFETY: as above.
     match unsafe { node.context() }.and_then(waiter) {
         Some(waiter) => wants(waiter, h),
-        // A foreign thread outside any request; or a listener, which is nobody's, or loose: who has it now is not known.
+        // A foreign thread outside any request; or a listener, which is nobody's, or loose: which request has it now is not known.
         None => true,
     }
 }

@@ -15,7 +15,7 @@
 //! # Demand
 //!
 //! A request is spared while it has *demand*: a waiter that is a foreign thread, or a request that is not cancelled or is in a shielded region.
-//! A waiter does not count if it descends from the target, or only watches. A set or a future wants until it is dropped, whoever has it; what `wait_all` has
+//! A waiter does not count if it descends from the target, or only watches. A set or a future wants until it is dropped, whichever request has it; what `wait_all` has
 //! registered wants what its caller wants ([`crate::state::listener`]). A request that lends its stack to the target waits too. The target remembers a
 //! cancel that was vetoed; when the last waiter that counts leaves, the request is cancelled.
 //!

@@ -23,10 +23,10 @@
 //! `process::exit` destroys the thread-locals of its caller, on top of the caller's frames. Other threads run on meanwhile, and so does what the C library
 //! calls at the exit. So the thread's record may be in use when its thread-local goes: others have its address from what stands on the stack.
 //!
-//! | what stands there | who has the record, or the arena |
+//! | what stands there | what has the address of the record, or of the arena |
 //! |---|---|
 //! | a request that the thread runs itself, or what comes before and after its callable | the mailbox of the arena (O2): dumps read the stack by it, and cancels nudge the thread |
-//! | a wait | the lists that it stands in (C1), those that block (PK1), who waits for a runtime's end (EN1), or for a seat (D3) |
+//! | a wait | the lists that it stands in (C1), those that block (PK1), the waiters for a runtime's end (EN1), and for a seat (D3) |
 //! | the body of a scope | the scope (`ScopeCore::fiber`), which its jobs know |
 //! | a call of the user's at a request's end, or at the drop of one | the search for cycles, by the list of such calls (EC2) |
 //! | a destructor that is called while arenas are settled | the frame that is in the middle of it |

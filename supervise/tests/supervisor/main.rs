@@ -7,6 +7,7 @@ mod again;
 mod broken_error;
 mod chief;
 mod disk;
+mod ends;
 mod hostile;
 #[path = "../records/mod.rs"]
 mod records;

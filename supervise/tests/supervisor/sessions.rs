@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use forebear::channel::{self, RecvError};
 use forebear::sync::Event;
-use forebear::{CancelReason, Error, Request, Runtime, spawn};
+use forebear::{CancelReason, Request, Runtime, spawn};
 use forebear_supervise::{
-    Chief, Coordinator, EndOfInput, Every, JoinError, JoinOptions, SavedSections, Sections, Snapshot, State,
-    SuperviseError, Supervisor,
+    Chief, Coordinator, EndOfInput, Every, JoinOptions, Snapshot, SuperviseError, Supervisor,
 };
 use tempfile::TempDir;
 
 use crate::support::{Come, Watchdog, kinds, until};
-use crate::{Broken, LONG, MS, broken, count, counting, event_files, quiet, steps};
+use crate::{Broken, LONG, MS, broken, count, counting, event_files, steps};
 
 #[test]
 fn r01_a_supervisor_is_a_coordinator_with_checkpoints_and_a_session() {
@@ -397,185 +396,6 @@ fn a_stop_before_the_start_is_no_start() {
     assert!(matches!(supervisor.start(), Err(SuperviseError::Stopped)));
     assert_eq!(supervisor.run(|_| Ok(1)).unwrap(), None);
     assert!(!dir.path().join("none").exists(), "nothing was touched");
-}
-
-#[test]
-fn a_stop_between_two_sessions_ends_the_next_one_and_a_stop_that_was_answered_does_not() {
-    let _dog = Watchdog::new("");
-    let dir = TempDir::new().unwrap();
-    let supervisor = counting(dir.path()).build();
-    let coordinator = supervisor.coordinator();
-    supervisor.run(|session| Ok(session.request_stop())).unwrap();
-    let sessions = supervisor.run(|session| Ok((session.clone(), session.should_stop()))).unwrap();
-    let (over, stopped) = sessions.expect("the stop of the first session is answered");
-    assert!(!stopped);
-    over.request_stop(); // of a session that is over: it concerns nobody
-    assert_eq!(supervisor.run(|_| Ok("ran")).unwrap(), Some("ran"));
-    coordinator.request_stop(); // as a signal does while the job waits to try again
-    for _ in 0..2 {
-        assert_eq!(supervisor.run(|_| -> Result<(), _> { panic!("it runs") }).unwrap(), None);
-    }
-    coordinator.clear_stop();
-    assert_eq!(supervisor.run(|_| Ok("ran")).unwrap(), Some("ran"));
-}
-
-#[test]
-fn an_error_that_no_join_has_answered_ends_the_next_start() {
-    let _dog = Watchdog::new("");
-    let dir = TempDir::new().unwrap();
-    let supervisor = counting(dir.path()).build();
-    let coordinator = supervisor.coordinator();
-    assert_eq!(supervisor.run(|_| Ok(1)).unwrap(), Some(1));
-    assert!(coordinator.report(Broken(3)).is_err(), "nobody would learn of it: it comes back");
-    assert_eq!(supervisor.run(|_| Ok(2)).unwrap(), Some(2));
-    coordinator.clear_stop();
-    coordinator.spawn("disk monitor", |_| Err(Broken(4).into())).wait().unwrap_err();
-    let error = supervisor.run(|_| -> Result<(), _> { panic!("it runs") }).unwrap_err();
-    assert_eq!((broken(&error), error.failure().unwrap().request()), (4, "disk monitor"));
-    coordinator.clear_stop();
-    assert_eq!(supervisor.run(|_| Ok(3)).unwrap(), Some(3));
-}
-
-#[test]
-fn a_stop_ends_a_loop_of_steps_also_in_a_thread() {
-    let _dog = Watchdog::new("");
-    let dir = TempDir::new().unwrap();
-    let supervisor = counting(dir.path()).build();
-    let (tell, running) = mpsc::channel();
-    let ended = supervisor.run(move |session| {
-        let own = session.clone();
-        session.coordinator().spawn_thread("solver", move |_| {
-            loop {
-                count(&own)?;
-                let _ = tell.send(());
-            }
-        })?;
-        running.recv()?;
-        session.request_stop();
-        Ok(())
-    });
-    ended.unwrap();
-    assert_eq!(steps(dir.path())[0], supervisor.steps().get(), "all steps are saved");
-    // The same on the thread that has started the session.
-    let session = supervisor.start().unwrap();
-    count(&session).unwrap();
-    session.request_stop();
-    assert!(count(&session).is_err());
-    supervisor.stop().unwrap();
-}
-
-#[test]
-fn a_handle_that_outlives_its_session_makes_no_step_and_saves_nothing() {
-    let _dog = Watchdog::new("");
-    let dir = TempDir::new().unwrap();
-    let supervisor = counting(dir.path()).build();
-    let kept = supervisor.start().unwrap();
-    count(&kept).unwrap();
-    supervisor.stop().unwrap();
-    for later in [&counting(dir.path()).build(), &supervisor] {
-        later.run(count).unwrap();
-        let saved = steps(dir.path());
-        assert!(!kept.is_chief() && kept.should_stop() && count(&kept).is_err());
-        assert!(matches!(kept.save_now(), Err(SuperviseError::NotChief)));
-        assert!(kept.report(Broken(1)).is_err());
-        assert_eq!(steps(dir.path()), saved);
-    }
-}
-
-#[test]
-fn a_save_that_a_straggler_has_begun_keeps_the_next_chief_away_until_it_is_over() {
-    let _dog = Watchdog::new("");
-    let dir = TempDir::new().unwrap();
-    let (begun, go) = (Arc::new(Event::new()), Arc::new(Event::new()));
-    let held = Held { begun: begun.clone(), go: go.clone() };
-    let supervisor = quiet(Supervisor::builder(held).dir(dir.path())).services(false);
-    let supervisor = supervisor.stop_grace(MS).build();
-    let session = supervisor.start().unwrap();
-    let saves = session.clone();
-    let (saver, saved) = (session.coordinator().clone(), Arc::new(Mutex::new(None)));
-    let answer = saved.clone();
-    saver.spawn("saver", move |_| {
-        *answer.lock().unwrap() = Some(saves.save_now().is_ok());
-        drop(saves);
-        Ok(())
-    });
-    begun.wait().unwrap();
-    drop(session);
-    assert_eq!(supervisor.stop().unwrap_err().stragglers()[0].name, "saver");
-    let another = || counting(dir.path()).build().run(|session| Ok(session.steps().get()));
-    assert!(matches!(another(), Err(SuperviseError::SecondChief { .. })), "the save may still write");
-    go.set();
-    until(|| saved.lock().unwrap().is_some());
-    assert_eq!(*saved.lock().unwrap(), Some(true), "what was begun is written");
-    until(|| !matches!(another(), Err(SuperviseError::SecondChief { .. })));
-}
-
-/// A state whose save waits.
-struct Held {
-    begun: Arc<Event>,
-    go: Arc<Event>,
-}
-
-impl State for Held {
-    fn schema(&self) -> u64 {
-        1
-    }
-
-    fn save(&self, _: &mut Sections<'_>) -> Result<(), Error> {
-        self.begun.set();
-        Ok(self.go.wait()?)
-    }
-
-    fn restore(&self, _: &SavedSections) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
-#[test]
-fn what_would_wait_for_the_job_is_refused_inside_it() {
-    let _dog = Watchdog::new("");
-    let dir = TempDir::new().unwrap();
-    let supervisor = counting(dir.path()).build();
-    let is_refused =
-        |refused: &JoinError| matches!(refused, JoinError::OwnWorker { worker, .. } if worker == "main");
-    let value = supervisor.run(|session| {
-        let own = session.clone();
-        let part = session.coordinator().spawn("part", move |_| count(&own));
-        assert!(session.coordinator().join().is_err_and(|refused| is_refused(&refused)));
-        assert!(matches!(supervisor.stop(), Err(SuperviseError::Job(refused)) if is_refused(&refused)));
-        assert!(matches!(supervisor.run(|_| Ok(())), Err(SuperviseError::AlreadyRunning)));
-        part.wait()?;
-        count(session)?; // the session goes on
-        Ok(session.steps().get())
-    });
-    assert_eq!(value.unwrap(), Some(2));
-}
-
-#[test]
-fn a_job_may_change_the_directory_of_its_process() {
-    // In a process of its own: the directory is the process's.
-    let dir = TempDir::new().unwrap();
-    if std::env::var_os("FOREBEAR_CHANGES_DIRECTORY").is_none() {
-        let test = "sessions::a_job_may_change_the_directory_of_its_process";
-        let ended = std::process::Command::new(std::env::current_exe().unwrap())
-            .args([test, "--exact", "--nocapture"])
-            .env("FOREBEAR_CHANGES_DIRECTORY", dir.path())
-            .current_dir(dir.path())
-            .status();
-        assert!(ended.unwrap().success());
-        return;
-    }
-    let _dog = Watchdog::new("");
-    let start = std::env::current_dir().unwrap();
-    counting(std::path::Path::new("job"))
-        .build()
-        .run(|session| {
-            std::fs::create_dir("elsewhere")?;
-            std::env::set_current_dir("elsewhere")?;
-            count(session)
-        })
-        .unwrap();
-    assert_eq!(steps(&start.join("job"))[0], 1);
 }
 
 #[test]
