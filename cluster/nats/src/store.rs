@@ -15,7 +15,7 @@ use async_nats::jetstream::{self, AckKind, Context, kv};
 use async_nats::{Client, HeaderMap, Subject, Subscriber};
 use bytes::Bytes;
 
-use self::deaf::Deaf;
+pub(crate) use self::deaf::Deaf;
 pub(crate) use self::election::{Silent, while_electing};
 use self::refused::Refused;
 use crate::wire::{Names, Times};
@@ -48,7 +48,7 @@ pub(crate) struct Looked {
 pub(crate) struct Looks {
     pub(crate) queue: Looked,
     pub(crate) results: Looked,
-    deaf: Deaf,
+    deaf: [Deaf; 3],
 }
 
 impl Looked {

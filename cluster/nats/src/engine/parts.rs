@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{News, Plan};
-use crate::store::{Delivery, Group, Lock, PAUSE, Renewal, Store, Unsent, until, while_electing};
+use crate::store::{Deaf, Delivery, Group, Lock, PAUSE, Renewal, Store, Unsent, until, while_electing};
 use crate::wire::{Hello, INLINE, Names, Parcel, Record, Times, Up, decode, encode};
 
 /// So many tasks may be on their way into the queue.
@@ -121,12 +121,15 @@ async fn hold(
     renewals: watch::Sender<Option<Instant>>,
     news: UnboundedSender<News>,
 ) {
-    let mut ticks = tokio::time::interval(times.beat);
+    let (mut ticks, mut deaf) = (tokio::time::interval(times.beat), Deaf::default());
     loop {
         ticks.tick().await;
         match lock.renew(&store, &times).await {
-            Renewal::Held => _ = renewals.send(Some(lock.renewed)),
-            Renewal::Unknown => {}
+            Renewal::Held => {
+                deaf = Deaf::default();
+                let _ = renewals.send(Some(lock.renewed));
+            }
+            Renewal::Unknown => store.probe_lock(&mut deaf).await,
             Renewal::Lost => {
                 let _ = renewals.send(None);
                 let _ = news.send(News::Ousted);

@@ -106,7 +106,7 @@ impl Store {
     }
 
     /// The subject of the entry of an object.
-    fn entry(&self, name: &str) -> String {
+    pub(super) fn entry(&self, name: &str) -> String {
         format!("$O.{}.M.{}", self.names.bucket(), URL_SAFE.encode(name))
     }
 

@@ -1,6 +1,8 @@
 //! A server that dies, comes back, or has lost what it had.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::Context;
@@ -380,19 +382,52 @@ fn a_consumer_that_says_nothing_while_its_stream_does_is_made_anew() {
     assert_eq!(cluster.metrics().done, 400);
 }
 
-/// As if the leader of the stream of results did not listen: what is published there is lost, until another is elected. All else is answered.
+/// As if the leader of a stream did not listen: what is published there is lost until another is elected. All else is answered. Answers whether that was done.
+fn deafen(sieve: &Sieve, stream: &str, subject: &str) -> Arc<AtomicBool> {
+    let elected = Arc::new(AtomicBool::new(false));
+    let (subject, elects, is_other) =
+        (subject.to_owned(), format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream} "), elected.clone());
+    sieve.lose(move |message| {
+        is_other.fetch_or(message.contains(&elects), Ordering::Relaxed);
+        // Of the first line: a request may name the subject, too.
+        !is_other.load(Ordering::Relaxed)
+            && message.lines().next().is_some_and(|line| line.contains("PUB ") && line.contains(&subject))
+    });
+    elected
+}
+
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn a_stream_that_has_a_leader_and_takes_nothing_elects_another() {
     let (job, sieve) = (job(), Sieve::before(shared_port()));
     let cluster = start(engine(&sieve.url(), &job, LONG).workers(1).unavailable_after(LONG)).start().unwrap();
     assert_eq!(cluster.schedule(&ADD, (1, 1)).unwrap().fetch().unwrap(), 2);
-    let (subject, mut is_other) = (format!("PUB fb.{job}.result "), false);
-    let elects = format!("$JS.API.STREAM.LEADER.STEPDOWN.FB_{job}_RESULTS");
-    sieve.lose(move |message| {
-        is_other |= message.contains(&elects);
-        !is_other && message.contains(&subject)
-    });
+    let elected = deafen(&sieve, &format!("FB_{job}_RESULTS"), &format!("fb.{job}.result "));
     assert_eq!(cluster.schedule(&ADD, (2, 1)).unwrap().fetch().unwrap(), 3);
+    assert!(elected.load(Ordering::Relaxed));
     assert_eq!(cluster.metrics().done, 2);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_stream_of_objects_that_has_a_leader_and_takes_nothing_elects_another() {
+    let (job, sieve) = (job(), Sieve::before(shared_port()));
+    let cluster = start(engine(&sieve.url(), &job, LONG).workers(1).unavailable_after(LONG)).start().unwrap();
+    let elected = deafen(&sieve, &format!("OBJ_FB_{job}_BLOBS"), &format!("$O.FB_{job}_BLOBS."));
+    let sent: Vec<u8> = (0..1_u32 << 20).map(|n| n as u8).collect();
+    let reversed = cluster.schedule(&REVERSE, sent.clone()).unwrap().fetch().unwrap();
+    assert!(elected.load(Ordering::Relaxed));
+    assert!(reversed.iter().rev().eq(&sent));
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_stream_of_the_lock_that_has_a_leader_and_takes_nothing_elects_another() {
+    let (job, sieve) = (job(), Sieve::before(shared_port()));
+    let cluster = start(engine(&sieve.url(), &job, LONG).workers(1).unavailable_after(LONG)).start().unwrap();
+    let elected = deafen(&sieve, &format!("KV_FB_{job}_META"), &format!("$KV.FB_{job}_META."));
+    // By then a lease has passed without a renewal, or is about to.
+    until(|| elected.load(Ordering::Relaxed));
+    assert_eq!(cluster.schedule(&ADD, (2, 1)).unwrap().fetch().unwrap(), 3);
+    cluster.done().unwrap();
 }
