@@ -12,7 +12,8 @@ use forebear::time::sleep;
 use forebear_cluster::ClusterError;
 use forebear_cluster_nats::group::{Exit, FormError, Group, GroupOptions, Round};
 
-use crate::support::{Server, job, shared_url, token, until};
+use crate::support::sieve::Sieve;
+use crate::support::{Server, job, shared_port, shared_url, token, until};
 
 /// A lease that tests wait for.
 const LEASE: Duration = Duration::from_millis(1_500);
@@ -45,6 +46,20 @@ fn all_members_of_a_round_know_it_in_the_same_way() {
         assert_eq!(round.members[round.own].name, format!("member {n}"));
         assert_eq!(round.members[round.own].size, n + 1);
     }
+}
+
+/// As while servers that are a cluster have no leader: the first requests for streams get no answer, for longer than one try to make a stream lasts.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn who_joins_waits_until_the_servers_have_a_leader() {
+    let (group, sieve, mut asked) = (job(), Sieve::before(shared_port()), 0);
+    sieve.lose(move |message| {
+        let asks = message.contains("$JS.API.STREAM.");
+        asked += u32::from(asks);
+        asks && asked <= 7
+    });
+    let alone = Group::join(options(&sieve.url(), &group, "waits").lease(LONG).members(1, 1)).unwrap();
+    assert_eq!(alone.form().unwrap().members.len(), 1);
 }
 
 #[test]
