@@ -86,7 +86,9 @@ pub(crate) struct Slot {
 /// assert!(matches!(value.state(), RemoteState::Done(_)));
 /// # Ok::<(), ClusterError>(())
 /// ```
-#[derive(Clone, Debug)]
+///
+/// `Debug` shows how many bytes a result has, not the bytes.
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum RemoteState {
     /// Its task waits for a worker.
@@ -115,6 +117,25 @@ pub enum RemoteState {
     Dropped,
     /// The cluster was shut down before its task ended.
     Closed,
+}
+
+impl fmt::Debug for RemoteState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RemoteState::Queued => f.write_str("Queued"),
+            RemoteState::Running { worker, attempt, progress } => f
+                .debug_struct("Running")
+                .field("worker", worker)
+                .field("attempt", attempt)
+                .field("progress", progress)
+                .finish(),
+            RemoteState::Done(bytes) => f.debug_struct("Done").field("bytes", &bytes.len()).finish(),
+            RemoteState::Stored { bytes } => f.debug_struct("Stored").field("bytes", bytes).finish(),
+            RemoteState::Failed(failure) => f.debug_tuple("Failed").field(failure).finish(),
+            RemoteState::Dropped => f.write_str("Dropped"),
+            RemoteState::Closed => f.write_str("Closed"),
+        }
+    }
 }
 
 impl RemoteState {

@@ -35,6 +35,16 @@ fn with_everything_imported_a_value_is_fetched_as_often_as_one_likes() {
 }
 
 #[test]
+fn a_value_in_a_line_of_a_log_has_its_size_and_not_its_bytes() {
+    const ZEROS: TaskFn<usize, Vec<u8>> = TaskFn::new("zeros", |_, n| Ok(vec![0; n]));
+    let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![ZEROS]).start().unwrap();
+    let value = cluster.schedule(&ZEROS, 200 << 10).unwrap();
+    cluster.join().unwrap();
+    let line = format!("{value:?}");
+    assert!(line.contains("Done { bytes: 20480") && line.len() < 100, "{line}");
+}
+
+#[test]
 fn tasks_run_on_the_runtime_that_was_given() {
     let runtime = Runtime::builder().workers(3).build().unwrap();
     let cluster = start(InProcess::new(1).runtime(&runtime));

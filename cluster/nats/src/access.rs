@@ -3,12 +3,17 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use async_nats::{ConnectOptions, ServerAddr};
+use async_nats::{ConnectError, ConnectErrorKind, ConnectOptions, ServerAddr};
 use serde::{Deserialize, Serialize};
 
+use crate::store::PAUSE;
 use crate::wire::INLINE;
+
+/// One try to connect takes so long at most.
+const ONE_TRY: Duration = Duration::from_secs(5);
 
 /// So many bytes a message of the engine may have: a value that is no object yet, and what is said of it.
 const MESSAGE: usize = 2 * INLINE;
@@ -45,14 +50,21 @@ pub(crate) struct Tls {
 
 impl Access {
     pub(crate) fn new(urls: &str) -> Access {
-        let urls = urls.split(',').map(|url| url.trim().to_owned()).collect();
+        let urls = urls.split(',').map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).collect();
         Access { urls, who: Who::Nobody, tls: None, open: false }
     }
 
     /// Why this is not tried.
     fn check(&self) -> Result<Vec<ServerAddr>, String> {
-        let parse =
-            |url: &String| url.parse::<ServerAddr>().map_err(|error| format!("the address `{url}`: {error}"));
+        if self.urls.is_empty() {
+            return Err(
+                "no server is named: give the address of one, or of several with commas between".into()
+            );
+        }
+        let parse = |url: &String| {
+            url.parse::<ServerAddr>()
+                .map_err(|error| format!("the address `{}`: {error}", without_secrets(url)))
+        };
         let servers: Vec<ServerAddr> = self.urls.iter().map(parse).collect::<Result<_, _>>()?;
         let bare = |server: &&ServerAddr| {
             let loopback =
@@ -68,12 +80,45 @@ impl Access {
         Ok(servers)
     }
 
+    /// The servers, without what is secret.
+    fn places(&self) -> String {
+        self.urls.iter().map(|url| without_secrets(url)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Connects. A server that is not there yet, or does not answer, is tried again for so long.
     pub(crate) async fn connect(
         &self,
-        timeout: Duration,
+        limit: Duration,
         on_event: impl Fn(async_nats::Event) + Send + Sync + 'static,
     ) -> Result<async_nats::Client, String> {
         let servers = self.check()?;
+        let (begun, on_event) = (Instant::now(), Arc::new(on_event));
+        let client = loop {
+            let options = self.options(limit.min(ONE_TRY), on_event.clone())?;
+            let left = limit.saturating_sub(begun.elapsed());
+            match tokio::time::timeout(left, options.connect(servers.clone())).await {
+                Ok(Ok(client)) => break client,
+                Ok(Err(error)) if may_come(&error) && begun.elapsed() + PAUSE < limit => {
+                    tokio::time::sleep(PAUSE).await
+                }
+                Ok(Err(error)) => return Err(format!("no connection to {}: {error}", self.places())),
+                Err(_) => return Err(format!("no answer from {} in {limit:?}", self.places())),
+            }
+        };
+        match client.server_info().max_payload {
+            most if most < MESSAGE => Err(format!(
+                "{} takes messages of {most} bytes, and this needs {MESSAGE}: raise its `max_payload`",
+                self.places()
+            )),
+            _ => Ok(client),
+        }
+    }
+
+    fn options(
+        &self,
+        timeout: Duration,
+        on_event: Arc<impl Fn(async_nats::Event) + Send + Sync + 'static>,
+    ) -> Result<ConnectOptions, String> {
         let mut options = ConnectOptions::new();
         options = match &self.who {
             Who::Nobody => options,
@@ -93,8 +138,10 @@ impl Access {
                 options = options.add_client_certificate(certificate.clone(), key.clone());
             }
         }
-        options = options
+        Ok(options
             .name("forebear-cluster")
+            // A server may name others, which nobody has said may be trusted, and which may be beyond loopback.
+            .ignore_discovered_servers()
             .connection_timeout(timeout)
             .subscription_capacity(1 << 16)
             .ping_interval(Duration::from_secs(2))
@@ -102,19 +149,20 @@ impl Access {
             .event_callback(move |event| {
                 on_event(event);
                 std::future::ready(())
-            });
-        match tokio::time::timeout(timeout * 2, options.connect(servers)).await {
-            Ok(Ok(client)) => match client.server_info().max_payload {
-                most if most < MESSAGE => Err(format!(
-                    "{} takes messages of {most} bytes, and this needs {MESSAGE}: raise its `max_payload`",
-                    self.urls.join(", ")
-                )),
-                _ => Ok(client),
-            },
-            Ok(Err(error)) => Err(format!("no connection to {}: {error}", self.urls.join(", "))),
-            Err(_) => Err(format!("no answer from {}", self.urls.join(", "))),
-        }
+            }))
     }
+}
+
+/// Whether a server may be there a moment later that was not to be reached. One that refuses whom it knows not, or does not speak TLS, stays as it is.
+fn may_come(error: &ConnectError) -> bool {
+    matches!(error.kind(), ConnectErrorKind::Io | ConnectErrorKind::TimedOut | ConnectErrorKind::Dns)
+}
+
+/// An address, without the user and the password that it may have.
+fn without_secrets(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
+    let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+    if scheme.is_empty() { place.to_owned() } else { format!("{scheme}://{place}") }
 }
 
 /// Secrets are not shown.
@@ -151,6 +199,61 @@ mod tests {
         let token = Access { who: Who::Token("t".into()), ..Access::new("nats://example.org") };
         assert!(token.check().is_ok());
         assert!(Access { open: true, ..Access::new("nats://example.org") }.check().is_ok());
+    }
+
+    #[test]
+    fn no_server_is_an_error_that_says_so_and_a_comma_too_many_is_none() {
+        for none in ["", " ", ",", " , "] {
+            assert!(
+                Access::new(none).check().is_err_and(|why| why.contains("no server is named")),
+                "{none:?}"
+            );
+        }
+        assert_eq!(Access::new("nats://127.0.0.1:4222,").check().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn no_message_has_a_password() {
+        for (url, place) in [
+            ("nats://me:hidden@127.0.0.1:4222", "nats://127.0.0.1:4222"),
+            ("nats://hidden@example.org", "nats://example.org"),
+            ("me:hid@hidden@host", "host"),
+            ("nats://127.0.0.1", "nats://127.0.0.1"),
+            ("localhost:1", "localhost:1"),
+        ] {
+            assert_eq!(without_secrets(url), place);
+        }
+        let wrong = Access::new("nats://me:hidden@127.0.0.1:port").check().unwrap_err();
+        assert!(!wrong.contains("hidden"), "{wrong}");
+        assert!(!Access::new("nats://me:hidden@a,nats://b").places().contains("hidden"));
+    }
+
+    /// A server says in its first message which others there are. Here the one that is named breaks each connection, and the other is where nobody has said that it may be trusted.
+    #[test]
+    fn no_server_is_connected_to_that_was_not_named() {
+        use std::io::Write;
+        use std::net::TcpListener;
+
+        let [named, other] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [at, elsewhere] = [&named, &other].map(|listener| listener.local_addr().unwrap());
+        let connects = move |access: Access| {
+            let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let client = tokio.block_on(access.connect(Duration::from_secs(1_000), |_| ())).unwrap();
+            // It connects again and again, for as long as the client is there.
+            tokio.block_on(std::future::pending::<()>());
+            drop(client);
+        };
+        let access = Access::new(&format!("nats://{at}"));
+        std::thread::spawn(move || connects(access));
+        for _ in 0..20 {
+            let (mut client, _) = named.accept().unwrap();
+            let info = format!(
+                "INFO {{\"server_id\":\"a\",\"version\":\"2.9.10\",\"max_payload\":1048576,\"headers\":true,\"connect_urls\":[\"{elsewhere}\"]}}\r\nPONG\r\n"
+            );
+            client.write_all(info.as_bytes()).unwrap();
+        }
+        other.set_nonblocking(true).unwrap();
+        assert_eq!(other.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     }
 
     #[test]

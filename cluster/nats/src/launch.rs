@@ -167,14 +167,21 @@ impl Launcher {
         };
         let bytes = encode(&handover).map_err(io::Error::other)?;
         let begun = Instant::now();
-        let mut child = Command::new(program)
+        let mut child = Command::new(&program)
             .args(&self.args)
             .env(MARK, fstat(&its)?.st_ino.to_string())
             .stdin(Stdio::from(OwnedFd::from(its)))
             .process_group(0)
-            .spawn()?;
+            .spawn()
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
         // It fits into the socket's buffer, so a program that does not read it holds nobody up.
         let told = mine.write_all(&(bytes.len() as u32).to_le_bytes()).and_then(|()| mine.write_all(&bytes));
+        // It was started, so what does not take the message is no program that calls `worker::entry`.
+        let ended = |error: io::Error| {
+            let text = format!("{} ends before it reads what a worker is told: {error}", program.display());
+            io::Error::new(error.kind(), text)
+        };
+        let told = told.map_err(ended);
         let pidfd = match told.and_then(|()| Ok(pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?)) {
             Ok(pidfd) => Arc::new(pidfd),
             Err(error) => {

@@ -75,7 +75,8 @@ struct Control {
 }
 
 impl Nats {
-    /// The job of this name on that server: `nats://HOST:PORT`, or `tls://HOST:PORT`; several with commas, if the servers are a cluster.
+    /// The job of this name on that server: `nats://HOST:PORT`, or `tls://HOST:PORT`; several with commas, if the servers are a cluster. The engine
+    /// connects to these and to no others: a server may name more, which it ignores.
     ///
     /// A server has one coordinator for each job at a time. The name has letters, digits, `-` and `_`, at most 64.
     pub fn new(server: &str, job: &str) -> Nats {
@@ -130,7 +131,7 @@ impl Nats {
         self
     }
 
-    /// A start without a connection after so long fails. 5 s if not told otherwise.
+    /// A start without a connection after so long fails. Until then it tries again if there is no server, or none that answers. 5 s if not told otherwise.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Nats {
         self.connect_timeout = timeout;

@@ -101,7 +101,7 @@ impl WorkerOptions {
         self
     }
 
-    /// It asks for so long whether there is a coordinator, at the start and when it has lost it. Then it ends. 60 s if not told otherwise.
+    /// It looks for so long for a server at the start, and then asks for so long whether there is a coordinator, there and when it has lost it. Then it ends. 60 s if not told otherwise.
     pub fn patience(mut self, patience: Duration) -> WorkerOptions {
         self.patience = patience;
         self
@@ -302,7 +302,10 @@ async fn sessions(
             reconnected.send_modify(|times| *times += 1);
         }
     };
-    let client = options.access.connect(Duration::from_secs(5), on_event).await?;
+    let client = tokio::select! {
+        client = options.access.connect(options.patience, on_event) => client?,
+        _ = outside.wait_for(|outside| *outside != Outside::Work) => return Ok(()),
+    };
     let process = random();
     loop {
         let terms = join(&client, options, process, names, tasks, &mut outside).await?;

@@ -164,3 +164,22 @@ fn a_start_over_a_network_that_is_half_open_ends_with_an_error() {
     let refused = ClusterCoordinator::builder(engine).tasks(known()).start();
     assert!(matches!(refused, Err(ClusterError::Start { .. })), "{refused:?}");
 }
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_and_a_coordinator_wait_for_a_server_that_is_not_there_yet() {
+    let (server, job) = (Server::start(), job());
+    let proxy = Proxy::before(server.port());
+    proxy.set(Way::Cut);
+    let _worker = Process::worker(&proxy.url(), &job, "early");
+    until(|| proxy.refused() > 0);
+    let engine = Nats::new(&proxy.url(), &job).token(&token()).connect_timeout(Duration::from_secs(1_000));
+    let starts = std::thread::spawn(move || {
+        ClusterCoordinator::builder(engine.workers(0)).tasks(known()).min_workers(1).start().unwrap()
+    });
+    // Each has asked in vain, and one of them again.
+    until(|| proxy.refused() > 3);
+    proxy.set(Way::Open);
+    let cluster = starts.join().unwrap();
+    assert_eq!(cluster.workers().len(), 1);
+}

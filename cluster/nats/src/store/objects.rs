@@ -1,23 +1,35 @@
 //! The objects of a job: values that are too large for a message.
 //!
 //! An object is some *chunks*, messages under one subject of their own, and an entry under its name that says which subject that is. That is the form that all clients of NATS know. This crate
-//! writes it itself: a client's own function to put an object does not say which chunks it has written when it fails, and those would stay until the job ends.
+//! writes it itself: a client's own function to put an object does not say which chunks it has written when it fails, and those would stay until the job ends. It reads it itself, too: a
+//! client's own function makes a consumer for each read, which the server keeps for half a minute, and an account may have few. The entry has a header with a [`Listing`] of the chunks for that.
 //! The subject of the chunks begins with the name of the object. So a member that knows that nobody needs an object deletes it by its name, also if its writer has died before the entry was there.
+
+mod listing;
 
 use std::time::Duration;
 
 use async_nats::HeaderMap;
-use async_nats::jetstream::object_store::{GetErrorKind, ObjectStore};
+use async_nats::jetstream::stream::RawMessageErrorKind;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE;
 use bytes::Bytes;
-use ring::digest::{SHA256, digest};
-use tokio::io::AsyncReadExt;
+use futures_util::{StreamExt, stream};
 
+use self::listing::Listing;
 use super::{PAUSE, Refused, Store, text};
 use crate::nats::random;
 
-/// An object of which nothing comes for so long is asked for again.
+/// The header of an entry that has the [`Listing`].
+const CHUNKS: &str = "Forebear-Chunks";
+
+/// So many chunks are asked for at a time.
+const AT_ONCE: usize = 8;
+
+/// No more bytes are reserved before they have come.
+const RESERVED: usize = 16 << 20;
+
+/// A chunk that does not come for so long is asked for again, with the whole object.
 const STALL: Duration = Duration::from_secs(5);
 
 /// A chunk has so many bytes at most.
@@ -52,10 +64,6 @@ impl Drop for Chunks {
 }
 
 impl Store {
-    async fn objects(&self) -> Result<ObjectStore, String> {
-        self.context.get_object_store(self.names.bucket()).await.map_err(text)
-    }
-
     /// Puts an object, until that succeeds. The error is the server's, if that refuses it for too long. Then nothing of it stays, if the server purges it in time.
     pub(crate) async fn put(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
         let mut refused = Refused::default();
@@ -85,20 +93,22 @@ impl Store {
     }
 
     async fn try_put(&self, name: &str, bytes: &[u8], number: &str, subject: &str) -> Result<(), String> {
+        let mut listing = Listing::of(bytes);
         for chunk in bytes.chunks(CHUNK) {
             let chunk = Bytes::copy_from_slice(chunk);
             let sent = self.context.publish(subject.to_owned(), chunk).await.map_err(text)?;
-            sent.await.map_err(text)?;
+            listing.note(sent.await.map_err(text)?.sequence);
         }
         let bucket = self.names.bucket();
         // No name of ours has a character that JSON would write in another way.
         let entry = format!(
             "{{\"name\":\"{name}\",\"bucket\":\"{bucket}\",\"nuid\":\"{number}\",\"size\":{},\"chunks\":{},\"digest\":\"SHA-256={}\",\"options\":{{\"max_chunk_size\":{CHUNK}}}}}",
-            bytes.len(),
-            bytes.len().div_ceil(CHUNK),
-            URL_SAFE.encode(digest(&SHA256, bytes)),
+            listing.size,
+            listing.chunks(),
+            listing.digest,
         );
         let mut headers = HeaderMap::new();
+        headers.insert(CHUNKS, listing.to_string());
         headers.insert("Nats-Rollup", "sub");
         let sent =
             self.context.publish_with_headers(self.entry(name), headers, entry.into()).await.map_err(text)?;
@@ -132,20 +142,31 @@ impl Store {
     }
 
     async fn try_get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
-        let mut object = match self.objects().await?.get(name).await {
-            Ok(object) => object,
-            Err(error) if error.kind() == GetErrorKind::NotFound => return Ok(None),
+        let stream = self.context.get_stream_no_info(format!("OBJ_{}", self.names.bucket())).await;
+        let stream = stream.map_err(text)?;
+        // By the stream's leader, which knows what was put last.
+        let entry = match stream.get_last_raw_message_by_subject(&self.entry(name)).await {
+            Ok(entry) => entry,
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => return Ok(None),
             Err(error) => return Err(text(error)),
         };
-        let (mut bytes, mut piece) = (Vec::with_capacity(object.info().size), vec![0; CHUNK]);
-        loop {
-            // What a server had begun to send before it died does not come.
-            let read = tokio::time::timeout(STALL, object.read(&mut piece)).await.map_err(text)?;
-            match read.map_err(text)? {
-                0 => return Ok(Some(bytes)),
-                read => bytes.extend_from_slice(&piece[..read]),
-            }
+        let listing = entry.headers.get(CHUNKS).and_then(|listing| Listing::read(listing.as_str()));
+        let listing =
+            listing.ok_or_else(|| format!("the entry of the object {name} does not say where it is"))?;
+        let mut chunks = stream::iter(listing.numbers())
+            .map(async |number| {
+                // What a server had begun to send before it died does not come.
+                tokio::time::timeout(STALL, stream.direct_get(number)).await.map_err(text)?.map_err(text)
+            })
+            .buffered(AT_ONCE);
+        let mut bytes = Vec::with_capacity(listing.size.min(RESERVED));
+        while let Some(chunk) = chunks.next().await {
+            bytes.extend_from_slice(&chunk?.payload);
         }
+        if !listing.is_of(&bytes) {
+            return Err(format!("the object {name} is not what was put"));
+        }
+        Ok(Some(bytes))
     }
 
     /// Deletes an object, or what there is of it. What stays goes with the job. A client's own function writes that the object is deleted, for which a full store has no room.

@@ -40,6 +40,16 @@ pub(crate) fn chunks(url: &str, job: &str) -> Vec<String> {
     })
 }
 
+/// So many consumers a stream has.
+fn consumers(url: &str, stream: &str) -> usize {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let client = async_nats::ConnectOptions::with_token(token()).connect(url).await.unwrap();
+        let stream = async_nats::jetstream::new(client).get_stream(stream).await.unwrap();
+        stream.cached_info().state.consumer_count
+    })
+}
+
 /// A chunk that comes late.
 pub(crate) fn add_chunk(subject: String) {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -102,6 +112,19 @@ fn large_arguments_are_kept_while_a_task_needs_them_and_freed_when_it_is_over() 
         assert_eq!(value.fetch().unwrap(), vec![n; 1 << 20]);
     }
     until(|| objects(&shared_url(), &job) == 0);
+}
+
+/// An account may have few consumers, and the server keeps one for half a minute that nobody uses any more.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn to_read_an_object_takes_no_consumer() {
+    let job = job();
+    let cluster = start(engine(&shared_url(), &job, LONG).workers(1)).start().unwrap();
+    for n in 0..4 {
+        let value = cluster.schedule(&REVERSE, vec![n; 1 << 20]).unwrap();
+        assert_eq!(value.fetch().unwrap(), vec![n; 1 << 20]);
+        assert_eq!(consumers(&shared_url(), &format!("OBJ_FB_{job}_BLOBS")), 0);
+    }
 }
 
 /// A server before 2.9.15 is asked which messages an object has. It may not answer, for instance if they are deleted by somebody else at that moment.

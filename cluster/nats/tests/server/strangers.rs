@@ -30,6 +30,17 @@ fn without_the_right_credentials_nothing_starts() {
     );
 }
 
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_program_that_cannot_be_started_is_named() {
+    let says = |program: &str| {
+        let engine = Nats::new(&shared_url(), &job()).token(&token()).program(program).workers(1);
+        start(engine).start().unwrap_err().to_string()
+    };
+    let missing = says("/no/such/program");
+    assert!(missing.contains("/no/such/program"), "{missing}");
+}
+
 /// Makes an authority and a certificate for loopback that it has signed, in that directory. `false`: there is no `openssl`.
 fn certify(dir: &Path) -> bool {
     let openssl = |line: &str| {

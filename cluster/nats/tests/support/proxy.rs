@@ -38,12 +38,14 @@ struct State {
     way: Way,
     /// Both ends of each connection.
     ends: Vec<TcpStream>,
+    /// So many connections were cut when they came.
+    refused: usize,
 }
 
 impl Proxy {
     /// Before the server that listens at this port of loopback.
     pub(crate) fn before(server: u16) -> Proxy {
-        let state = Mutex::new(State { way: Way::Open, ends: Vec::new() });
+        let state = Mutex::new(State { way: Way::Open, ends: Vec::new(), refused: 0 });
         let shared = Arc::new(Shared { server, state, changed: Condvar::new() });
         let its = shared.clone();
         let port = Port::open(move |client| its.clone().serve(client));
@@ -62,6 +64,11 @@ impl Proxy {
         }
         drop(state);
         self.shared.changed.notify_all();
+    }
+
+    /// So many connections were cut when they came.
+    pub(crate) fn refused(&self) -> usize {
+        self.shared.lock().refused
     }
 
     /// All connections are cut, once.
@@ -84,9 +91,12 @@ impl Shared {
     }
 
     fn serve(self: Arc<Self>, client: TcpStream) {
-        if self.lock().way == Way::Cut {
+        let mut state = self.lock();
+        if state.way == Way::Cut {
+            state.refused += 1;
             return;
         }
+        drop(state);
         // There may be no server now.
         let Ok(server) = TcpStream::connect(("127.0.0.1", self.server)) else { return };
         for end in [&client, &server] {
