@@ -5,6 +5,9 @@
 //! plain call. If it was published meanwhile, the thread that claims its node runs it. That is the joiner, or a thief,
 //! for which the joiner then waits.
 //!
+//! A join looks at the attention word once, before its first branch. There it publishes for the hungry, and suspends if something older is ready
+//! (decision 0145).
+//!
 //! The frame is lent from when the branch is listed until it has run (AR1). The first closure's unwind is caught. Any other unwind ends the process
 //! ([`Lent`]): in the wait for the thief, and while the worker publishes.
 
@@ -28,8 +31,9 @@ use crate::record::header::Header;
 use crate::schedule::branches;
 use crate::schedule::wait;
 use crate::schedule::worker::OnWorker;
+use crate::schedule::yielding;
 use crate::stack::lent::Lent;
-use crate::state::attention::HUNGRY;
+use crate::state::attention::{HUNGRY, OLDER};
 use crate::state::word::FINISHED;
 
 /// A second branch in its frame.
@@ -86,9 +90,13 @@ unsafe fn run<B: FnOnce() -> R, R>(branch: *const Branch<Header>) {
 ///
 /// Both always run. The first stays on this stack, so it need not be `Send`; either may wait, also for what the other
 /// does, and also on one worker. Costs a few nanoseconds if no worker takes the second. In a foreign thread the second
-/// is offered to the runtime at once.
+/// is offered to the runtime at once, which costs more: a tight recursion begins in [`Runtime::run`](crate::Runtime::run).
 ///
-/// Adds no cancellation point of its own.
+/// Suspends before the first closure if something older is ready on this worker, and continues after that. It also suspends while another worker runs
+/// the second.
+///
+/// Adds no cancellation point of its own: a tree of joins that is cancelled runs to its end. Leaves that take long call
+/// [`check_cancelled`](crate::check_cancelled), and pass the error on by [`try_join`].
 ///
 /// # Panics
 ///
@@ -123,8 +131,8 @@ where
         };
         // SAFETY: AR1: this frame does not end before the branch has run.
         unsafe { fiber.branches.push(&branch.branch) };
-        if worker.post.attention.get() & HUNGRY != 0 {
-            worker.feed();
+        if worker.post.attention.get() & (HUNGRY | OLDER) != 0 {
+            yielding::attend_join(worker, fiber);
         }
         let first = catch_unwind(AssertUnwindSafe(a));
         if branch.branch.node.get().is_null() {
@@ -249,7 +257,8 @@ where
     }
 }
 
-/// As [`join`], for closures that may return an error. Both always run.
+/// As [`join`], for closures that may return an error. Both always run, so a tree of these ends early if its leaves call
+/// [`check_cancelled`](crate::check_cancelled).
 ///
 /// # Errors
 ///

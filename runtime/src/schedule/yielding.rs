@@ -1,12 +1,16 @@
-//! [`yield_now`]: letting others go first.
+//! Letting others go first: all that is ready, by [`yield_now`], or what is older, as a join does.
+
+use std::ptr::NonNull;
 
 use forebear_context::error::Cancelled;
 
 use crate::cancel;
-use crate::record::fiber;
+use crate::record::callback;
+use crate::record::fiber::{self, Fiber};
 use crate::record::no_suspend;
 use crate::schedule::driver;
-use crate::schedule::worker::OnWorker;
+use crate::schedule::worker::{OnWorker, Worker};
+use crate::state::attention::{DRIVEN, HUNGRY, OLDER};
 
 /// Lets everything else that is ready on this worker go first.
 ///
@@ -55,4 +59,34 @@ pub fn yield_now() -> Result<(), Cancelled> {
         }
     }
     Ok(())
+}
+
+/// Something concerns a worker on which a join is about to run its first branch: publishes for the hungry, and lets what is older go first. Without that a tree of
+/// joins would have no scheduling point, and all that is older would wait until it is over.
+#[cold]
+#[inline(never)]
+pub(crate) fn attend_join(worker: &Worker, fiber: &Fiber) {
+    let attention = worker.post.attention.get();
+    if attention & HUNGRY != 0 {
+        worker.feed();
+    }
+    if attention & (OLDER | DRIVEN) == OLDER {
+        give_way(worker, fiber);
+    }
+}
+
+/// Suspends if something older than what runs here is ready. The fiber stands in the ready queue meanwhile, at the place of its age: nothing younger goes before it.
+fn give_way(worker: &Worker, fiber: &Fiber) {
+    let may_leave = fiber.context().no_suspend().get() == 0
+        && fiber.request().is_some()
+        && !callback::is_inside()
+        && !std::thread::panicking();
+    if !may_leave || !worker.older_is_ready() || worker.reserve_coroutine().is_err() {
+        return;
+    }
+    worker.make_ready(NonNull::from(fiber));
+    if let Some(next) = worker.leave_parked(fiber) {
+        // SAFETY: K3; F2: we are on the fiber's stack. The fiber stands in the ready queue, and `next` does not.
+        unsafe { fiber.context().switch().leave(Some(next.as_ref().context())) };
+    }
 }

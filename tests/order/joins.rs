@@ -1,0 +1,178 @@
+//! Joins: what is older goes first, between one branch and the next.
+//!
+//! On one worker. Everything has a stack of its own, as in `tests/order/order.rs`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use forebear::channel::unbounded;
+use forebear::sync::Event;
+use forebear::{Priority, Request, Runtime, State, join, no_suspend, yield_now};
+use support::order::{Log, on_one, root};
+use support::until;
+
+/// A tree of joins with so many leaves, from that one on.
+fn tree(first: usize, leaves: usize, leaf: &(dyn Fn(usize) + Sync)) {
+    match leaves {
+        1 => leaf(first),
+        _ => {
+            _ = join(|| tree(first, leaves / 2, leaf), || tree(first + leaves / 2, leaves - leaves / 2, leaf))
+        }
+    }
+}
+
+/// A request of that priority that waits, and notes its name when it goes on.
+fn waits(runtime: &Runtime, priority: Priority, name: &'static str, log: &Log) -> (Arc<Event>, Request<()>) {
+    let (event, log) = (Arc::new(Event::new()), log.clone());
+    let its = event.clone();
+    let waits = root(runtime).priority(priority).spawn(move || {
+        its.wait().unwrap();
+        log.note(name);
+    });
+    until(|| waits.state() == State::Suspended);
+    (event, waits)
+}
+
+/// Where that stands in the log.
+fn place(log: &Log, name: &str) -> usize {
+    let told = log.told();
+    told.iter().position(|noted| noted == name).unwrap_or_else(|| panic!("no {name}: {told:?}"))
+}
+
+#[test]
+fn what_is_older_and_was_woken_goes_before_the_next_branches() {
+    on_one(|runtime, log| {
+        let (event, older) = waits(runtime, Priority::URGENT, "older", &log);
+        let notes = log.clone();
+        let young = root(runtime).spawn(move || {
+            tree(0, 16, &|n| {
+                notes.note(format!("leaf {n}"));
+                if n == 0 {
+                    event.set();
+                }
+            });
+        });
+        young.wait().unwrap();
+        older.wait().unwrap();
+        // One more leaf may run: the second branch of the innermost join.
+        assert!(place(&log, "older") <= 2, "{:?}", log.told());
+        assert_eq!(log.told().len(), 17, "each leaf runs once");
+    });
+}
+
+#[test]
+fn what_is_older_and_has_come_goes_before_the_next_branches() {
+    on_one(|runtime, log| {
+        let (notes, its, on) = (log.clone(), log.clone(), runtime.clone());
+        let comes = move || {
+            let note = its.clone();
+            root(&on).priority(Priority::URGENT).spawn(move || note.note("older")).submit();
+        };
+        let young = root(runtime).spawn(move || {
+            tree(0, 16, &|n| {
+                notes.note(format!("leaf {n}"));
+                if n == 0 {
+                    thread::scope(|s| s.spawn(&comes).join().unwrap());
+                }
+            });
+        });
+        young.wait().unwrap();
+        until(|| log.told().len() == 17);
+        assert!(place(&log, "older") <= 2, "{:?}", log.told());
+    });
+}
+
+#[test]
+fn what_is_younger_waits_until_the_tree_is_over_also_if_something_older_has_a_turn() {
+    on_one(|runtime, log| {
+        let (event, older) = waits(runtime, Priority::URGENT, "older", &log);
+        let (also, younger) = waits(runtime, Priority::BACKGROUND, "younger", &log);
+        let notes = log.clone();
+        let tree = root(runtime).spawn(move || {
+            tree(0, 16, &|n| {
+                notes.note(format!("leaf {n}"));
+                match n {
+                    0 => also.set(),
+                    5 => event.set(),
+                    _ => {}
+                }
+            });
+        });
+        [&tree, &older, &younger].into_iter().for_each(|request| *request.wait().unwrap());
+        assert!((6..=8).contains(&place(&log, "older")), "{:?}", log.told());
+        assert_eq!(place(&log, "younger"), 17, "{:?}", log.told());
+    });
+}
+
+#[test]
+fn an_older_request_that_is_woken_again_and_again_has_its_turn_each_time_and_the_tree_ends() {
+    on_one(|runtime, log| {
+        let ((wake, woken), notes) = (unbounded(), log.clone());
+        let older = root(runtime).priority(Priority::URGENT).spawn(move || {
+            while let Ok(turn) = woken.recv() {
+                notes.note(format!("turn {turn}"));
+            }
+        });
+        until(|| older.state() == State::Suspended);
+        let notes = log.clone();
+        let young = root(runtime).spawn(move || {
+            tree(0, 80, &|n| {
+                notes.note(format!("leaf {n}"));
+                if n % 2 == 0 {
+                    wake.send(n / 2).unwrap();
+                }
+            });
+        });
+        young.wait().unwrap();
+        older.wait().unwrap();
+        for turn in 0..40 {
+            let (turn, leaf) =
+                (place(&log, &format!("turn {turn}")), place(&log, &format!("leaf {}", 2 * turn)));
+            assert!(turn > leaf && turn <= leaf + 2, "{:?}", log.told());
+        }
+    });
+}
+
+/// Where a stack may not be left, the tree runs to its end.
+#[test]
+fn in_a_region_and_in_an_unwind_a_join_keeps_its_stack() {
+    struct Joins<'a>(&'a (dyn Fn() + Sync));
+    impl Drop for Joins<'_> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    on_one(|runtime, _| {
+        for unwinds in [false, true] {
+            let log = Log::default();
+            let (event, older) = waits(runtime, Priority::URGENT, "older", &log);
+            let notes = log.clone();
+            let joins = move || {
+                tree(0, 8, &|n| {
+                    notes.note(format!("leaf {n}"));
+                    if n == 0 {
+                        event.set();
+                    }
+                });
+            };
+            let young = root(runtime).spawn(move || match unwinds {
+                false => no_suspend("the tree", joins),
+                true => {
+                    let unwinds = catch_unwind(AssertUnwindSafe(|| {
+                        let _joins = Joins(&joins);
+                        resume_unwind(Box::new("as it is meant to"));
+                    }));
+                    assert!(unwinds.is_err());
+                    yield_now().unwrap();
+                }
+            });
+            young.wait().unwrap();
+            older.wait().unwrap();
+            assert_eq!(place(&log, "older"), 8, "unwinds: {unwinds}: {:?}", log.told());
+        }
+    });
+}
