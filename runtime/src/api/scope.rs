@@ -45,6 +45,7 @@ use forebear_context::error::{CancelReason, Cancelled, Error, Failure, TimeoutEr
 
 use crate::api::any::AnyRequest;
 use crate::api::request::{Counted, Request, spawn_with};
+use crate::cancel::shield::UnwindRegion;
 use crate::deadlock::cycle;
 use crate::foreign;
 use crate::record::cell::{Callable, Fallible, Plain};
@@ -383,6 +384,7 @@ fn run<'env, R>(
         env: PhantomData,
     };
     fiber.scopes.set(&scope.core);
+    let region = UnwindRegion::open_if_unwinding(fiber);
     // Z6.
     let lent = Lent::to(|| "the jobs of a scope");
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
@@ -396,5 +398,7 @@ fn run<'env, R>(
     scope.core.wait();
     lent.given_back();
     fiber.scopes.set(scope.core.older);
-    (result, scope.core.why_not())
+    let why_not = scope.core.why_not();
+    region.close();
+    (result, why_not)
 }

@@ -21,7 +21,8 @@ use forebear_context::shim::mutant;
 use crate::cancel;
 use crate::record::above::above;
 use crate::record::fiber::{self, Fiber};
-use crate::record::header::{ARM, DELIVERED};
+use crate::record::header::{ARM, DELIVERED, Header};
+use crate::shared::worker::is_unwinding;
 use crate::state::word::SHIELDED;
 
 /// Whether the current request has been cancelled, and is in no shielded region. `false` outside any request.
@@ -102,18 +103,59 @@ pub fn shield<R>(f: impl FnOnce() -> R) -> R {
     if top.bare.load().has(SHIELDED) {
         return f();
     }
+    open(fiber, top);
+    let result = catch_unwind(AssertUnwindSafe(f));
+    close(top);
+    result.unwrap_or_else(|payload| resume_unwind(payload))
+}
+
+/// Opens the outermost region of the request on top of the fiber.
+fn open(fiber: &Fiber, top: &Header) {
     if !fiber.branches.is_empty() {
         // The other arms of joins that have begun, which the region does not shelter. They would be taken for arms that were made in it.
         mutant!("region_leaves_arms_unpublished", (), (above().publish_arms)(fiber));
     }
-    // What runs is held by its runner, so it is there after `f`.
+    // What runs is held by its runner, so it is there after the region.
     top.word().shield();
-    let result = catch_unwind(AssertUnwindSafe(f));
+}
+
+/// Closes it.
+fn close(top: &Header) {
     top.word().unshield(true);
     // Marked within, or before and not delivered by then.
     if cancel::is_cancelled(top) && !top.has_state(DELIVERED) {
         // SAFETY: it runs here.
         mutant!("region_end_tells_nobody", (), unsafe { cancel::deliver(NonNull::from(top)) });
     }
-    result.unwrap_or_else(|payload| resume_unwind(payload))
+}
+
+/// A region for what a destructor makes and waits for, while an unwind runs the destructor. The waits are sheltered in any case. But what a cancelled request makes is
+/// cancelled, and what is called here would unwind with that: out of a destructor inside an unwind, which ends the process.
+#[must_use]
+pub(crate) struct UnwindRegion(Option<NonNull<Header>>);
+
+impl UnwindRegion {
+    /// Opens one if an unwind runs what calls this, and no region is open.
+    #[inline(always)]
+    pub(crate) fn open_if_unwinding(fiber: &Fiber) -> UnwindRegion {
+        UnwindRegion(if std::thread::panicking() { open_in_unwind(fiber) } else { None })
+    }
+
+    /// Closes it, on the stack that has opened it.
+    #[inline(always)]
+    pub(crate) fn close(self) {
+        if let Some(top) = self.0 {
+            // SAFETY: W1: the request is claimed and runs on this stack, below what calls this, so its runner or waiter holds it.
+            close(unsafe { top.as_ref() });
+        }
+    }
+}
+
+#[cold]
+fn open_in_unwind(fiber: &Fiber) -> Option<NonNull<Header>> {
+    let top = fiber.request().filter(|top| !top.bare.load().has(SHIELDED))?;
+    is_unwinding(fiber).then(|| {
+        open(fiber, top);
+        NonNull::from(top)
+    })
 }

@@ -10,6 +10,7 @@ use super::{Runtime, default_shared};
 use crate::api::origin;
 use crate::api::request::{Request, spawn_of};
 use crate::api::scope::into_wait_error;
+use crate::cancel::shield::UnwindRegion;
 use crate::foreign;
 use crate::record::callback;
 use crate::record::cell::{Callable, Fallible, For, Plain, type_of};
@@ -99,6 +100,7 @@ impl Runtime {
             callback::refuse("make a request");
             no_suspend::refuse(fiber, "Runtime::run");
         }
+        let region = fiber.map(UnwindRegion::open_if_unwinding);
         let request: Request<()> = {
             let origin = origin::here(Some(self.shared()));
             let birth = crate::record::cell::Birth {
@@ -123,6 +125,7 @@ impl Runtime {
             answer = run_to_its_end(&request, answer);
         }
         lent.given_back();
+        region.into_iter().for_each(UnwindRegion::close);
         answer
     }
 
