@@ -10,6 +10,7 @@ use crate::record::fiber::{self, Fiber};
 use crate::record::no_suspend;
 use crate::schedule::driver;
 use crate::schedule::worker::{OnWorker, Worker};
+use crate::stack::coroutine::Coroutine;
 use crate::state::attention::{DRIVEN, HUNGRY, OLDER};
 
 /// Lets everything else that is ready on this worker go first.
@@ -51,14 +52,25 @@ pub fn yield_now() -> Result<(), Cancelled> {
         Err(()) => worker.leave_yielding(fiber),
     };
     if let Some(next) = next {
-        // SAFETY: K3; F2: we are on the fiber's stack. The yielder stands in the ready queue, and `next` does not.
-        unsafe { fiber.context().switch().leave(Some(next.as_ref().context())) };
+        // SAFETY: F2: we are on the fiber's stack, and it stands in the ready queue.
+        unsafe { leave_for(fiber, next) };
         // The worker is all that has to be known still: a fiber never changes it.
         if cancel::concerns_worker(&worker.post.attention) && cancel::refuses_here() {
             return Err(Cancelled::new());
         }
     }
     Ok(())
+}
+
+/// Leaves the fiber's stack for `next`, which the worker has chosen.
+///
+/// # Safety
+///
+/// F2: on the stack of `fiber`, which stands in the ready queue; `next` does not.
+#[inline(always)]
+unsafe fn leave_for(fiber: &Fiber, next: NonNull<Coroutine>) {
+    // SAFETY: K3: `next` is alive; F2 by contract.
+    unsafe { fiber.context().switch().leave(Some(next.as_ref().context())) };
 }
 
 /// Something concerns a worker on which a join is about to run its first branch: publishes for the hungry, and lets what is older go first. Without that a tree of
@@ -86,7 +98,7 @@ fn give_way(worker: &Worker, fiber: &Fiber) {
     }
     worker.make_ready(NonNull::from(fiber));
     if let Some(next) = worker.leave_parked(fiber) {
-        // SAFETY: K3; F2: we are on the fiber's stack. The fiber stands in the ready queue, and `next` does not.
-        unsafe { fiber.context().switch().leave(Some(next.as_ref().context())) };
+        // SAFETY: as in `yield_now`.
+        unsafe { leave_for(fiber, next) };
     }
 }
