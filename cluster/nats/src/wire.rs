@@ -94,7 +94,7 @@ impl Times {
 
     /// The server hands a message out again that nobody has said to be in work for so long.
     pub(crate) fn ack_wait(&self) -> Duration {
-        self.beat * 3
+        self.beat.saturating_mul(3)
     }
 }
 

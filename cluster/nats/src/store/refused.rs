@@ -25,7 +25,7 @@ impl Refused {
         }
         // A connection that is half open is noticed within this time. A server that does not permit something does not answer, either.
         let silence = if why.contains("timed out") { SILENCE } else { Duration::ZERO };
-        now.saturating_duration_since(*self.0.get_or_insert(now)) >= patience + silence
+        now.saturating_duration_since(*self.0.get_or_insert(now)) >= patience.saturating_add(silence)
     }
 }
 
@@ -53,5 +53,6 @@ mod tests {
         // The server was away.
         assert!(!refused.again(false, "full", patience, now + patience));
         assert!(!refused.again(true, "full", patience, now + patience));
+        assert!(!refused.again(true, "timed out", Duration::MAX, now + patience), "no patience is too long");
     }
 }

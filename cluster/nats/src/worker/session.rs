@@ -553,7 +553,7 @@ impl Session {
 /// A coordinator takes the job when the lock has not been renewed for a lease, so the own one has then missed several beats. One that has lost the job and does not know it yet
 /// may say something while the own one is there.
 fn is_successor(silent: Duration, times: &Times) -> bool {
-    silent > times.beat * 3
+    silent > times.beat.saturating_mul(3)
 }
 
 impl Held {
