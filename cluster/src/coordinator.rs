@@ -38,12 +38,14 @@ mod watchdog;
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use forebear::Request;
 use forebear::sync::Event as Wake;
+use forebear::{Request, TimeoutError, shield};
 use serde::Serialize;
 
 use self::board::{Unmet, Until};
@@ -64,7 +66,8 @@ use crate::task::{PerWorker, ResourceFn, TaskFn};
 
 /// Schedules tasks on workers that may come, go and die.
 ///
-/// A handle: clone it to share it. When the last one goes, everything is cancelled and the workers leave; [`shutdown`](Self::shutdown) waits for that.
+/// A handle: clone it to share it. When the last one goes, everything is cancelled and the workers leave; [`shutdown`](Self::shutdown) waits for that. The drop of the last handle waits for two seconds at
+/// most, and only if the engine has to tell workers elsewhere, or a server keeps something of the job. So a program can return from `main`. It does not wait in a request that unwinds.
 ///
 /// # Errors of tasks
 ///
@@ -90,6 +93,9 @@ use crate::task::{PerWorker, ResourceFn, TaskFn};
 /// `tf.distribute.experimental.coordinator.ClusterCoordinator` of TensorFlow. `docs/cluster.md` in the repository lists the differences, row by row.
 #[derive(Clone)]
 pub struct ClusterCoordinator(Arc<Handle>);
+
+/// So long the drop of the last handle waits for the engine.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// What the clones of a coordinator share. Values share `Shared` alone.
 struct Handle(Arc<Shared>);
@@ -488,6 +494,8 @@ impl ClusterCoordinator {
 
     /// Cancels all that was scheduled, waits until nothing runs any more, and lets the workers go. From now on all other calls answer [`ClusterError::Closed`].
     ///
+    /// If workers elsewhere have to be told to leave, or a server keeps something of the job, it waits for that, too. When it has returned, the process may end, and another coordinator of the job can start.
+    ///
     /// Suspends. A cancellation point.
     ///
     /// ```
@@ -509,7 +517,10 @@ impl ClusterCoordinator {
         shared.follow(shared.board.begin_end());
         shared.wait(Until::Ended, None, |_| ()).map_err(Unmet::error)?;
         shared.close();
-        Ok(())
+        match shared.wait_closed(Duration::MAX) {
+            Err(TimeoutError::Cancelled) => Err(ClusterError::Cancelled),
+            Ok(()) | Err(TimeoutError::TimedOut) => Ok(()),
+        }
     }
 }
 
@@ -517,6 +528,13 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.0.follow(self.0.board.begin_end());
         self.0.close();
+        // A request that unwinds cannot suspend: see `docs/pinning.md`. The engine ends without a waiter.
+        let unwinds = thread::panicking() && Request::current().is_some();
+        if unwinds || self.0.wait_closed(Duration::ZERO).is_ok() {
+            return;
+        }
+        // In a region that must not suspend the wait panics, and a drop must not.
+        let _ = catch_unwind(AssertUnwindSafe(|| shield(|| self.0.wait_closed(FAREWELL))));
     }
 }
 

@@ -56,6 +56,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebear::TimeoutError;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ClusterError, FailureKind};
@@ -462,12 +463,16 @@ pub trait Engine: Send + 'static {
     fn start(self: Box<Self>, job: Job) -> Result<Box<dyn Link>, ClusterError>;
 }
 
-/// The coordinator's end of an engine. No method waits, but those of the [store](Self::store) may.
+/// The coordinator's end of an engine. No method waits, but [`wait_closed`](Self::wait_closed) and those of the [store](Self::store) may.
+///
+/// A link that wraps another one passes all methods on, also those that have a default.
 ///
 /// ```
+/// use forebear::TimeoutError;
 /// use forebear_cluster::engine::{Envelope, Link, ObjectStore, Resource, ResourceId, TaskId, WorkerId};
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicUsize, Ordering};
+/// use std::time::Duration;
 ///
 /// /// The link of another engine, and how many bytes of arguments went through it.
 /// struct Counted(Box<dyn Link>, Arc<AtomicUsize>);
@@ -510,6 +515,10 @@ pub trait Engine: Send + 'static {
 ///         self.0.close();
 ///     }
 ///
+///     fn wait_closed(&self, timeout: Duration) -> Result<(), TimeoutError> {
+///         self.0.wait_closed(timeout)
+///     }
+///
 ///     fn store(&self) -> Arc<dyn ObjectStore> {
 ///         self.0.store()
 ///     }
@@ -549,6 +558,22 @@ pub trait Link: Send + Sync + 'static {
 
     /// Cancels all tasks and lets the workers go. Events may still come.
     fn close(&self);
+
+    /// Waits, for `timeout` at most, until what [`close`](Self::close) has begun is over, and the process may end: the workers know that they are to leave, and the engine has removed what it keeps of the job
+    /// elsewhere. An engine whose `close` leaves nothing to be waited for has no method of its own. Default: returns at once.
+    ///
+    /// [`ClusterCoordinator::shutdown`](crate::ClusterCoordinator::shutdown) calls it with `Duration::MAX`, which is no limit, so the engine has one of its own. When the last handle is dropped, the time is two
+    /// seconds. A time-out of zero checks once, and does not suspend.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeoutError`].
+    fn wait_closed(&self, timeout: Duration) -> Result<(), TimeoutError> {
+        let _ = timeout;
+        Ok(())
+    }
 
     /// Where values are kept that are too large for a message. Its methods may suspend.
     fn store(&self) -> Arc<dyn ObjectStore>;

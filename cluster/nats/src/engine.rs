@@ -29,26 +29,27 @@
 
 mod away;
 mod parts;
+mod thread;
 
 use std::collections::{BTreeMap, HashMap};
-use std::future::pending;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use async_nats::Client;
-use forebear_cluster::ClusterError;
+use forebear::TimeoutError;
 use forebear_cluster::engine::{
     Answer, Envelope, Event, EventSink, Job, Life, Link, ObjectStore, Resource, ResourceId, TaskId, WorkerId,
-    start_error,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use self::away::Away;
-use self::parts::{Begun, Held, Outgoing, begin, publish};
+use self::parts::{Begun, Held, Outgoing, publish};
+use self::thread::Unwanted;
+pub(crate) use self::thread::{FAREWELL, Progress, Wanted, start};
 use crate::access::Access;
 use crate::launch::{Again, Ended, Launcher};
 use crate::ledger::{Act, Ledger};
@@ -116,6 +117,9 @@ pub(crate) struct Plan {
 pub(crate) struct NatsLink {
     pub(crate) wishes: UnboundedSender<Wish>,
     pub(crate) objects: Arc<Objects>,
+    pub(crate) progress: Arc<Progress>,
+    /// The engine closes with the link.
+    pub(crate) _wanted: Wanted,
 }
 
 impl NatsLink {
@@ -159,48 +163,14 @@ impl Link for NatsLink {
         self.wish(Wish::Close);
     }
 
+    /// The thread has told the workers to leave, and has removed the streams.
+    fn wait_closed(&self, timeout: Duration) -> Result<(), TimeoutError> {
+        self.progress.wait_ended(timeout)
+    }
+
     fn store(&self) -> Arc<dyn ObjectStore> {
         self.objects.clone()
     }
-}
-
-/// Starts the thread, and waits until it is connected and the streams are there.
-pub(crate) fn start(
-    plan: Plan,
-    job: Job,
-    wishes: UnboundedReceiver<Wish>,
-) -> Result<Arc<Objects>, ClusterError> {
-    let begun = Arc::new(forebear::sync::Event::new());
-    let answer = Arc::new(Mutex::new(Err("the thread of the engine has ended".to_owned())));
-    let (its, told) = (answer.clone(), begun.clone());
-    let thread = thread::Builder::new().name("cluster: nats".into()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = match runtime {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                *its.lock().unwrap_or_else(PoisonError::into_inner) = Err(error.to_string());
-                return told.set();
-            }
-        };
-        runtime.block_on(async {
-            let begun = begin(&plan).await;
-            let (lost, away) = watch::channel(None);
-            let (result, engine) = match begun {
-                Ok(engine) => (Ok(Objects::of_coordinator(&engine.store, away)), Some(engine)),
-                Err(why) => (Err(why), None),
-            };
-            *its.lock().unwrap_or_else(PoisonError::into_inner) = result;
-            told.set();
-            if let Some(begun) = engine {
-                let (engine, news) = Engine::new(plan, job, begun, lost);
-                engine.run(wishes, news).await;
-            }
-        });
-    });
-    thread.map_err(start_error)?;
-    begun.wait()?;
-    let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    answer.map_err(start_error)
 }
 
 /// Nothing that comes of it makes a difference to what the engine does next: no task is cancelled for it.
@@ -239,6 +209,8 @@ struct Engine {
     /// The streams were made or seen since the last connection.
     made: bool,
     checking: bool,
+    /// The newest look at the streams.
+    check: Option<JoinHandle<()>>,
     checked_at: Instant,
     /// The last tick.
     ticked: Instant,
@@ -248,8 +220,12 @@ struct Engine {
     /// The coordinator was told that the server refuses tasks, and none was published since.
     refused: bool,
     held: Held,
+    /// What renews the lock.
+    holder: JoinHandle<()>,
     ousted: bool,
-    /// When the workers have to have left.
+    /// The coordinator has closed the engine.
+    closed: bool,
+    /// When the workers have to have left. `None`: not before they have.
     end: Option<Instant>,
 }
 
@@ -260,7 +236,7 @@ impl Engine {
         begun: Begun,
         lost: watch::Sender<Option<String>>,
     ) -> (Engine, UnboundedReceiver<News>) {
-        let Begun { store, client, news, sender, checked, held } = begun;
+        let Begun { store, client, news, sender, checked, held, holder } = begun;
         let known = job.tasks.signatures().map(|(name, types)| (name.to_owned(), types.to_owned()));
         let ledger = Ledger::new(plan.epoch, plan.times, known.collect());
         let (outgoing, queue) = unbounded_channel();
@@ -284,30 +260,43 @@ impl Engine {
             broke: None,
             made: true,
             checking: false,
+            check: None,
             checked_at: Instant::now(),
             ticked: Instant::now(),
             looks: None,
             short: false,
             refused: false,
             held,
+            holder,
             ousted: false,
+            closed: false,
             end: None,
         };
         (engine, news)
     }
 
-    async fn run(mut self, mut wishes: UnboundedReceiver<Wish>, mut news: UnboundedReceiver<News>) {
+    async fn run(
+        mut self,
+        mut wishes: UnboundedReceiver<Wish>,
+        mut news: UnboundedReceiver<News>,
+        mut unwanted: Unwanted,
+        progress: &Progress,
+    ) {
         let mut ticks = tokio::time::interval(self.plan.times.beat);
         let mut turns = 0;
-        while !self.ousted && !self.ledger.is_over() && self.end.is_none_or(|end| Instant::now() < end) {
+        while !self.is_over(Instant::now()) {
             tokio::select! {
                 biased;
                 Some(wish) = wishes.recv() => self.wish(wish),
+                _ = &mut unwanted, if !self.closed => self.close(),
                 Some(one) = news.recv() => self.news(one),
                 _ = ticks.tick() => self.tick().await,
-                else => pending().await,
             }
             self.act(&mut wishes).await;
+            if self.closed && self.away.as_ref().is_some_and(|away| away.told) {
+                // Nobody waits for a server that is away. If it comes back in time, the workers still are told.
+                progress.ended();
+            }
             turns += 1;
             if turns == TURNS || wishes.is_empty() && news.is_empty() {
                 turns = 0;
@@ -319,13 +308,40 @@ impl Engine {
         self.tell();
         // What is on its way to workers goes out before the connection is dropped.
         let _ = tokio::time::timeout(Duration::from_secs(1), self.client.flush()).await;
-        let remove = async {
-            if self.held.sure().await {
-                self.store.remove().await;
-            }
-        };
-        let _ = tokio::time::timeout(Duration::from_secs(5), remove).await;
+        let _ = tokio::time::timeout(Duration::from_secs(5), self.remove()).await;
         self.plan.launcher.release_all();
+    }
+
+    /// Another coordinator has the job, or this one is closed, and the workers have left, or had the time for it.
+    fn is_over(&self, now: Instant) -> bool {
+        self.ousted || self.ledger.is_over() || self.end.is_some_and(|end| now >= end)
+    }
+
+    /// Removes what the job has on the server. What would make something of that again ends before: the look at the streams, and last what renews the lock.
+    async fn remove(&mut self) {
+        if let Some(check) = self.check.take() {
+            check.abort();
+            let _ = check.await;
+        }
+        let held = self.held.clone();
+        if !self.store.remove_streams(async || held.clone().sure().await).await {
+            return;
+        }
+        self.holder.abort();
+        let _ = (&mut self.holder).await;
+        if self.held.is_sure() {
+            self.store.remove_lock().await;
+        }
+    }
+
+    /// All tasks are cancelled, and the workers leave.
+    fn close(&mut self) {
+        if !self.closed {
+            self.closed = true;
+            self.end = Instant::now().checked_add(self.plan.times.grace);
+            self.ledger.close();
+            self.plan.launcher.release_all();
+        }
     }
 
     fn wish(&mut self, wish: Wish) {
@@ -352,11 +368,7 @@ impl Engine {
                     self.plan.launcher.start_again(name, Ended::Lived(life));
                 }
             }
-            Wish::Close => {
-                self.end.get_or_insert(now + self.plan.times.grace);
-                self.ledger.close();
-                self.plan.launcher.release_all();
-            }
+            Wish::Close => self.close(),
         }
     }
 

@@ -235,11 +235,12 @@ impl Group {
         let (Rules { least, most, .. }, form_timeout) = (options.rules, options.form_timeout);
         let shared = Arc::new(Shared { id, state, changed, wants: Notify::new(), least, most, form_timeout });
         let (its, begun) = (shared.clone(), Arc::new(Begun::default()));
-        let tell = begun.clone();
+        let ends = Ends(begun.clone());
         let thread = thread::Builder::new().name("cluster: group".into()).spawn(move || {
+            let tell = &ends.0;
             let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match tokio {
-                Ok(tokio) => tokio.block_on(run(&options, &names, &its, &tell)),
+                Ok(tokio) => tokio.block_on(run(&options, &names, &its, tell)),
                 Err(error) => tell.tell(Err(error.to_string())),
             }
         });
@@ -374,9 +375,19 @@ struct Begun {
 }
 
 impl Begun {
+    /// The first answer counts.
     fn tell(&self, answer: Result<(), String>) {
-        *self.answer.lock() = Some(answer);
+        self.answer.lock().get_or_insert(answer);
         self.told.set();
+    }
+}
+
+/// The thread has ended, by a panic perhaps: nobody waits for its answer.
+struct Ends(Arc<Begun>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.tell(Err("the thread of the group has ended".into()));
     }
 }
 

@@ -8,14 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use forebear::shield;
 use forebear_cluster::ClusterError;
 use forebear_cluster::engine::{Engine, Job, Link, WarningHook, start_error};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::access::{Access, Tls, Who};
-use crate::engine::{NatsLink, Plan, Wish, start};
+use crate::engine::{FAREWELL, NatsLink, Plan, start};
 use crate::launch::{Handover, Launcher};
 use crate::wire::{Names, Times};
+
+/// The server keeps the lock of a job for so long at most. Its own limit is some centuries, which a duration may exceed.
+const LONGEST_LEASE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The engine over NATS JetStream: a `nats-server` carries the tasks, and workers on any machine take them.
 ///
@@ -117,10 +121,10 @@ impl Nats {
     /// A worker that says nothing for so long is gone. 15 s if not told otherwise, 100 ms at least.
     ///
     /// What stands still for longer, for instance since its machine sleeps, loses its tasks; they run again elsewhere. A shorter lease finds deaths
-    /// sooner, and takes more messages: one for each sixth of it, but at most one each second.
+    /// sooner, and takes more messages: one for each sixth of it, but at most one each second. A longer lease than a year is taken as a year.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Nats {
-        self.lease = lease.max(Duration::from_millis(100));
+        self.lease = lease.clamp(Duration::from_millis(100), LONGEST_LEASE);
         self
     }
 
@@ -333,23 +337,19 @@ impl Engine for Nats {
             launcher: launcher.clone(),
             dropped,
         };
-        let objects = match start(plan, job, taken) {
-            Ok(objects) => objects,
-            Err(error) => {
-                launcher.release_all();
-                return Err(error);
-            }
-        };
+        let (objects, progress, wanted) = start(plan, job, taken).inspect_err(|_| launcher.release_all())?;
+        let link = NatsLink { wishes, objects, progress, _wanted: wanted };
         let (each, most) = self.start_delay;
         let at_once = if each.is_zero() { self.workers } else { self.workers.min(1) };
         for number in 0..at_once {
             if let Err(error) = launcher.start(&format!("worker-{number}")) {
-                let _ = wishes.send(Wish::Close);
+                link.close();
+                let _ = shield(|| link.wait_closed(FAREWELL));
                 return Err(start_error(error));
             }
         }
         launcher.start_later(at_once..self.workers, each, most);
-        Ok(Box::new(NatsLink { wishes, objects }))
+        Ok(Box::new(link))
     }
 }
 

@@ -1,7 +1,8 @@
-//! What a job keeps on the server: the streams of tasks and of results, the consumers that read them, the objects, and the lock of the coordinator.
+//! What a job keeps on the server: the streams of tasks and of results, the consumers that read them, and the objects. `lock`: which coordinator has the job.
 
 mod deaf;
 mod election;
+mod lock;
 mod objects;
 mod purge;
 mod refused;
@@ -17,6 +18,7 @@ use bytes::Bytes;
 
 pub(crate) use self::deaf::Deaf;
 pub(crate) use self::election::{Silent, while_electing};
+pub(crate) use self::lock::{Lock, Renewal};
 use self::refused::Refused;
 use crate::wire::{Names, Times};
 
@@ -75,28 +77,6 @@ pub(crate) struct Store {
     /// A coordinator makes streams, and tells that one is not there. A worker waits for it: its coordinator makes the stream, or tells that it cannot, and the session ends without a coordinator.
     makes: bool,
 }
-
-/// The lock of a job: an entry that its coordinator renews. It expires a lease after the last time.
-pub(crate) struct Lock {
-    entries: kv::Store,
-    value: Bytes,
-    revision: u64,
-    /// It does not expire before a lease after this.
-    pub(crate) renewed: Instant,
-}
-
-/// What a renewal of the lock has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Renewal {
-    Held,
-    /// The server has not said.
-    Unknown,
-    /// Another coordinator has it.
-    Lost,
-}
-
-/// The key of the lock.
-const HOLDER: &str = "coordinator";
 
 /// A message that is to be recorded: it is sent again under its id until the server has it.
 pub(crate) struct Recording {
@@ -246,49 +226,6 @@ impl Store {
         }
     }
 
-    /// The bucket of the lock. It is made if it is not there.
-    async fn lock_bucket(&self, times: &Times) -> Result<kv::Store, String> {
-        let bucket = self.names.lock_bucket();
-        // `create_key_value` asks for the account first, and cannot read the answer of version 2.9.
-        let config = Config {
-            retention: RetentionPolicy::Limits,
-            discard: DiscardPolicy::New,
-            allow_rollup: true,
-            deny_delete: true,
-            max_messages_per_subject: 1,
-            max_age: times.lease,
-            duplicate_window: times.lease,
-            ..self.config(format!("KV_{bucket}"), vec![format!("$KV.{bucket}.>")])
-        };
-        // Another run may have had another lease.
-        if self.stream(config.clone()).await?.cached_info().config.max_age != times.lease {
-            self.context.update_stream(config).await.map_err(text)?;
-        }
-        self.context.get_key_value(&bucket).await.map_err(text)
-    }
-
-    /// Takes the lock. Waits for a lease if there is an entry: its coordinator is dead if it does not renew it meanwhile.
-    pub(crate) async fn lock(&self, epoch: u64, times: &Times) -> Result<Lock, String> {
-        let entries = self.lock_bucket(times).await?;
-        let value = Bytes::copy_from_slice(&epoch.to_le_bytes());
-        let (begun, mut first) = (Instant::now(), None);
-        loop {
-            let renewed = Instant::now();
-            if let Ok(revision) = entries.create(HOLDER, value.clone()).await {
-                return Ok(Lock { entries, value, revision, renewed });
-            }
-            if let Ok(Some(entry)) = entries.entry(HOLDER).await
-                && entry.revision != *first.get_or_insert(entry.revision)
-            {
-                return Err("another coordinator of this job runs: end it, or name another job".into());
-            }
-            if begun.elapsed() > times.lease * 2 + Duration::from_secs(5) {
-                return Err("the lock of the job could not be taken".into());
-            }
-            tokio::time::sleep(times.beat / 2).await;
-        }
-    }
-
     /// The bucket of a group of this name.
     pub(crate) async fn group(&self) -> Result<kv::Store, String> {
         let bucket = self.names.group_bucket();
@@ -307,15 +244,6 @@ impl Store {
     /// Drops it.
     pub(crate) async fn remove_group(&self) {
         let _ = self.context.delete_stream(format!("KV_{}", self.names.group_bucket())).await;
-    }
-
-    /// Drops all.
-    pub(crate) async fn remove(&self) {
-        let objects = format!("OBJ_{}", self.names.bucket());
-        let lock = format!("KV_{}", self.names.lock_bucket());
-        for stream in [self.names.queue_stream(), self.names.result_stream(), objects, lock] {
-            let _ = self.context.delete_stream(stream).await;
-        }
     }
 
     /// The queue. The server is not asked whether it is there.
@@ -409,31 +337,6 @@ impl Store {
             }
         }
         Group { messages, first, last }
-    }
-}
-
-impl Lock {
-    /// Renews it.
-    pub(crate) async fn renew(&mut self, store: &Store, times: &Times) -> Renewal {
-        let begun = Instant::now();
-        let mut renewed = self.entries.update(HOLDER, self.value.clone(), self.revision).await.ok();
-        if renewed.is_none() {
-            match self.entries.entry(HOLDER).await {
-                Ok(Some(entry)) if entry.value == self.value => self.revision = entry.revision,
-                Ok(Some(entry)) if entry.operation == kv::Operation::Put => return Renewal::Lost,
-                // It has expired, while there was no connection.
-                Ok(_) => renewed = self.entries.create(HOLDER, self.value.clone()).await.ok(),
-                // The server may have come back with an empty store.
-                Err(_) => {
-                    if let Ok(entries) = store.lock_bucket(times).await {
-                        self.entries = entries;
-                    }
-                }
-            }
-        }
-        let Some(revision) = renewed else { return Renewal::Unknown };
-        (self.revision, self.renewed) = (revision, begun);
-        Renewal::Held
     }
 }
 

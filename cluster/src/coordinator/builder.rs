@@ -195,11 +195,13 @@ impl ClusterCoordinatorBuilder {
         });
         let link = self.engine.start(Job { tasks: self.tasks, events })?;
         let _ = shared.link.set(link);
-        if let Some((period, hook)) = self.watchdog {
-            let started = watchdog::start(Arc::downgrade(&shared), period, hook).map_err(start_error);
-            let _ = shared.watchdog.set(started.inspect_err(|_| shared.close())?);
-        }
+        // Dropped by an error from here on, it ends the engine.
         let coordinator = ClusterCoordinator(Arc::new(Handle(shared)));
+        if let Some((period, hook)) = self.watchdog {
+            let shared = coordinator.shared();
+            let started = watchdog::start(Arc::downgrade(shared), period, hook);
+            let _ = shared.watchdog.set(started.map_err(start_error)?);
+        }
         let wanted = Until::Workers(self.min_workers);
         match coordinator.shared().wait(wanted, Some(self.start_timeout), |_| ()) {
             Ok(()) => Ok(coordinator),

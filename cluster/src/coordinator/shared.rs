@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use forebear::sync::Event as Wake;
-use forebear::{AnyRequest, Request, RequestId};
+use forebear::{AnyRequest, Request, RequestId, TimeoutError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -279,6 +279,11 @@ impl Shared {
         self.inquiries.close();
         self.journal.iter().for_each(Journal::close);
         self.tell(|link| link.close());
+    }
+
+    /// Waits until the engine has ended. Suspends.
+    pub(super) fn wait_closed(&self, timeout: Duration) -> Result<(), TimeoutError> {
+        self.link.get().map_or(Ok(()), |link| link.wait_closed(timeout))
     }
 }
 

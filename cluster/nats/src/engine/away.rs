@@ -43,7 +43,7 @@ impl Engine {
         let mut make = !mem::replace(&mut self.made, true);
         let (store, times, news) = (self.store.clone(), self.plan.times, self.sender.clone());
         let (checked, before) = (self.checked.clone(), self.looks);
-        tokio::spawn(async move {
+        self.check = Some(tokio::spawn(async move {
             let (mut silent, mut replaced) = (Silent::default(), false);
             loop {
                 let look = async {
@@ -69,7 +69,7 @@ impl Engine {
                 }
                 tokio::time::sleep(PAUSE).await;
             }
-        });
+        }));
     }
 
     /// Tells the coordinator, if the server has been away for long enough.

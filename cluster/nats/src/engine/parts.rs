@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_nats::connection::State as Connection;
 use async_nats::jetstream::AckKind;
 use async_nats::{Client, Subject};
 use forebear_cluster::engine::TaskId;
@@ -11,8 +12,9 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinHandle;
 
-use super::{News, Plan};
+use super::{News, Plan, Unwanted};
 use crate::store::{Deaf, Delivery, Group, Lock, PAUSE, Renewal, Store, Unsent, until, while_electing};
 use crate::wire::{Hello, INLINE, Names, Parcel, Record, Times, Up, decode, encode};
 
@@ -25,6 +27,12 @@ const GROUP: usize = WINDOW / 4;
 const TOGETHER: usize = 64;
 /// A record is acknowledged after so long, also if no other has come. The server would send it again after five times that.
 const HELD: Duration = Duration::from_millis(200);
+
+/// Why a start ends that nobody waits for.
+const GIVEN_UP: &str = "the start was cancelled";
+
+/// So long a start that has failed removes what it has made.
+const REMOVE: Duration = Duration::from_secs(5);
 
 /// What the publisher sends.
 pub(super) enum Outgoing {
@@ -41,6 +49,8 @@ pub(super) struct Begun {
     pub(super) sender: UnboundedSender<News>,
     pub(super) checked: watch::Sender<u64>,
     pub(super) held: Held,
+    /// What renews the lock.
+    pub(super) holder: JoinHandle<()>,
 }
 
 /// Whether this coordinator has the lock of the job. Without it, it says and publishes nothing: what is on the server may be a successor's.
@@ -69,8 +79,8 @@ impl Held {
     }
 }
 
-/// Connects, and makes what the job keeps on the server.
-pub(super) async fn begin(plan: &Plan) -> Result<Begun, String> {
+/// Connects, and makes what the job keeps on the server. If that fails, or nobody wants it any more, what this has made is removed again.
+pub(super) async fn begin(plan: &Plan, unwanted: &mut Unwanted) -> Result<Begun, String> {
     let (sender, news) = unbounded_channel();
     let events = sender.clone();
     let on_event = move |event| match event {
@@ -78,8 +88,27 @@ pub(super) async fn begin(plan: &Plan) -> Result<Begun, String> {
         async_nats::Event::Disconnected => _ = events.send(News::Connected(false)),
         _ => {}
     };
-    let client = plan.access.connect(plan.connect_timeout, on_event).await?;
+    let client = tokio::select! {
+        client = plan.access.connect(plan.connect_timeout, on_event) => client?,
+        _ = &mut *unwanted => return Err(GIVEN_UP.into()),
+    };
     let store = Store::new(&client, &plan.names, plan.replicas, plan.unavailable_after);
+    let made = tokio::select! {
+        lock = make(plan, &store) => lock,
+        _ = unwanted => Err(GIVEN_UP.into()),
+    };
+    let begun = match made {
+        Ok(lock) => listen_and_hold(plan, client.clone(), store.clone(), lock, (sender, news)).await,
+        Err(why) => Err(why),
+    };
+    if begun.is_err() && client.connection_state() == Connection::Connected {
+        let _ = tokio::time::timeout(REMOVE, take_back(plan, &store)).await;
+    }
+    begun
+}
+
+/// Takes the lock, and makes the streams.
+async fn make(plan: &Plan, store: &Store) -> Result<Lock, String> {
     let mut lock =
         while_electing(plan.unavailable_after, async || store.lock(plan.epoch, &plan.times).await).await?;
     let mut tries = 0;
@@ -87,7 +116,7 @@ pub(super) async fn begin(plan: &Plan) -> Result<Begun, String> {
         tries += 1;
         // The last try may have taken longer than a lease.
         if tries > 1 {
-            match lock.renew(&store, &plan.times).await {
+            match lock.renew(store, &plan.times).await {
                 Renewal::Held => {}
                 Renewal::Unknown => return Err("the lock cannot be renewed: timed out".into()),
                 Renewal::Lost => return Err("another coordinator has taken the job".into()),
@@ -97,6 +126,28 @@ pub(super) async fn begin(plan: &Plan) -> Result<Begun, String> {
     };
     let made = while_electing(plan.unavailable_after, make).await;
     made.map_err(|why| format!("the streams of the job: {why}"))?;
+    Ok(lock)
+}
+
+/// Removes what a start has made that has failed, or was given up at any point: if this coordinator has the lock, or nobody has it. What is there is another one's otherwise.
+async fn take_back(plan: &Plan, store: &Store) {
+    let Some(mut lock) = store.lock_at_once(plan.epoch).await else { return };
+    let held = async || {
+        lock.renewed.elapsed() < plan.times.lease / 2 || lock.renew(store, &plan.times).await == Renewal::Held
+    };
+    if store.remove_streams(held).await {
+        store.remove_lock().await;
+    }
+}
+
+/// Listens to members, reads the results, and renews the lock from now on.
+async fn listen_and_hold(
+    plan: &Plan,
+    client: Client,
+    store: Store,
+    lock: Lock,
+    (sender, news): (UnboundedSender<News>, UnboundedReceiver<News>),
+) -> Result<Begun, String> {
     let hellos = client.subscribe(plan.names.hello()).await.map_err(|error| error.to_string())?;
     let ups = client.subscribe(plan.names.up()).await.map_err(|error| error.to_string())?;
     client.flush().await.map_err(|error| error.to_string())?;
@@ -109,8 +160,8 @@ pub(super) async fn begin(plan: &Plan) -> Result<Begun, String> {
     let (renewals, renewed) = watch::channel(Some(lock.renewed));
     let held = Held { renewed, lease: plan.times.lease };
     tokio::spawn(read(store.clone(), held.clone(), checks, sender.clone()));
-    tokio::spawn(hold(lock, store.clone(), plan.times, renewals, sender.clone()));
-    Ok(Begun { store, client, news, sender, checked, held })
+    let holder = tokio::spawn(hold(lock, store.clone(), plan.times, renewals, sender.clone()));
+    Ok(Begun { store, client, news, sender, checked, held, holder })
 }
 
 /// Renews the lock of the job, until another coordinator has it.

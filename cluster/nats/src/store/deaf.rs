@@ -14,7 +14,8 @@ use async_nats::connection::State;
 use async_nats::header::NATS_EXPECTED_STREAM;
 use bytes::Bytes;
 
-use super::{HOLDER, Store};
+use super::Store;
+use super::lock::HOLDER;
 
 /// So long a probe waits for its answer.
 const PROBE: Duration = Duration::from_secs(1);

@@ -11,6 +11,7 @@ mod check;
 mod deaths;
 #[path = "../../../tests/support/deaths.rs"]
 mod dying;
+mod ends;
 #[path = "../../../tests/restart/job.rs"]
 mod job;
 mod losses;

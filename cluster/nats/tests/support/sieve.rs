@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::mem;
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
@@ -18,6 +19,8 @@ pub(crate) struct Sieve {
 
 struct Shared {
     server: u16,
+    /// So many ways are open, two for each connection.
+    ways: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -33,7 +36,7 @@ struct State {
 impl Sieve {
     /// Before the server that listens at this port of loopback. At first it forwards all.
     pub(crate) fn before(server: u16) -> Sieve {
-        let shared = Arc::new(Shared { server, state: Mutex::default() });
+        let shared = Arc::new(Shared { server, ways: AtomicUsize::new(0), state: Mutex::default() });
         let its = shared.clone();
         let port = Port::open(move |client| its.clone().serve(client));
         Sieve { port, shared }
@@ -46,6 +49,11 @@ impl Sieve {
     /// Messages to clients stay here from now on that are chosen.
     pub(crate) fn keep(&self, choice: impl FnMut(&str) -> bool + Send + 'static) {
         self.shared.lock().keeps = Some(Box::new(choice));
+    }
+
+    /// All that have connected have gone.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.shared.ways.load(Ordering::Acquire) == 0
     }
 
     /// So many have been kept.
@@ -82,6 +90,7 @@ impl Shared {
             [(client.try_clone().unwrap(), server.try_clone().unwrap(), false), (server, client, true)];
         for (from, to, is_answer) in ways {
             let its = self.clone();
+            its.ways.fetch_add(1, Ordering::AcqRel);
             thread::spawn(move || {
                 let (read, to) = (from.try_clone().unwrap(), Arc::new(Mutex::new(to)));
                 // One end has gone.
@@ -89,6 +98,7 @@ impl Shared {
                 for end in [&from, &to.lock().unwrap()] {
                     let _ = end.shutdown(Shutdown::Both);
                 }
+                its.ways.fetch_sub(1, Ordering::AcqRel);
             });
         }
     }
