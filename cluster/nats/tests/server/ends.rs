@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use async_nats::ConnectOptions;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::stream::Config;
+use forebear::sync::Event;
 use forebear::{Runtime, no_suspend};
 use forebear_cluster::{ClusterCoordinator, ClusterError};
 use forebear_cluster_nats::Nats;
@@ -235,10 +236,11 @@ fn a_start_that_fails_leaves_nothing_and_the_next_one_fails_at_once() {
 }
 
 /// A cluster whose server is dead. A drop of it cannot tell its workers, and waits as long as it may.
-fn cut_off() -> (Server, ClusterCoordinator) {
+fn cut_off(unavailable_after: Duration) -> (Server, ClusterCoordinator) {
     let mut server = Server::start();
     let engine = Nats::new(&server.url(), &job()).token(&token()).lease(LONG).cancel_grace(Duration::MAX);
-    let cluster = start(engine.args(AS_WORKER).workers(1)).start().unwrap();
+    let engine = engine.unavailable_after(unavailable_after).args(AS_WORKER).workers(1);
+    let cluster = start(engine).start().unwrap();
     server.kill();
     (server, cluster)
 }
@@ -246,11 +248,11 @@ fn cut_off() -> (Server, ClusterCoordinator) {
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn a_drop_without_a_server_waits_for_seconds_at_most_and_in_a_request_others_run_meanwhile() {
-    let (_server, cluster) = cut_off();
+    let (_server, cluster) = cut_off(Duration::MAX);
     let begun = Instant::now();
     drop(cluster);
     assert!(begun.elapsed() < LONG / 4);
-    let (_server, cluster) = cut_off();
+    let (_server, cluster) = cut_off(Duration::MAX);
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let ran = runtime.spawn(move || {
         let ran = Arc::new(AtomicBool::new(false));
@@ -265,16 +267,35 @@ fn a_drop_without_a_server_waits_for_seconds_at_most_and_in_a_request_others_run
 
 #[test]
 #[ignore = "needs a server: ci/nats"]
+fn a_shutdown_whose_server_dies_waits_no_longer_than_the_server_may_be_away() {
+    let (_server, cluster) = cut_off(Duration::from_millis(100));
+    let begun = Instant::now();
+    let answer = cluster.shutdown();
+    assert!(matches!(answer, Ok(()) | Err(ClusterError::Unavailable { .. })), "{answer:?}");
+    assert!(begun.elapsed() < LONG / 2);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
 fn a_drop_does_not_wait_where_a_request_unwinds_or_must_not_suspend() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
-    let (_server, cluster) = cut_off();
+    let (_server, cluster) = cut_off(Duration::MAX);
+    let (gate, waits) = (Arc::new(Event::new()), Arc::new(Event::new()));
+    let (opens, its) = (gate.clone(), waits.clone());
+    let other = runtime.spawn(move || {
+        its.set();
+        gate.wait()
+    });
+    // Another request of the only worker has begun. It would have to go on while this one unwinds.
     let panics = runtime.spawn(move || {
         let _cluster = cluster;
-        forebear::spawn(|| ()).submit();
+        waits.wait().unwrap();
         panic!("the request of this test");
     });
     assert!(panics.take().is_err_and(|error: forebear::WaitError| !error.is_cancelled()));
-    let (_server, cluster) = cut_off();
+    opens.set();
+    other.take().unwrap().unwrap();
+    let (_server, cluster) = cut_off(Duration::MAX);
     runtime.spawn(move || no_suspend("this test", || drop(cluster))).take().unwrap();
 }
 
