@@ -292,6 +292,8 @@ fn a_drop_does_not_wait_where_a_request_unwinds_or_must_not_suspend() {
         waits.wait().unwrap();
         panic!("the request of this test");
     });
+    // Not on the stack of this thread, which may block.
+    until(|| panics.is_done());
     assert!(panics.take().is_err_and(|error: forebear::WaitError| !error.is_cancelled()));
     opens.set();
     other.take().unwrap().unwrap();
