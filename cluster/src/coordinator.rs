@@ -528,7 +528,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.0.follow(self.0.board.begin_end());
         self.0.close();
-        // A request that unwinds cannot suspend: see `docs/pinning.md`. The engine ends without a waiter.
+        // A request that unwinds cannot suspend: see `docs/pinning.md`. The engine ends by itself.
         let unwinds = thread::panicking() && Request::current().is_some();
         if unwinds || self.0.wait_closed(Duration::ZERO).is_ok() {
             return;

@@ -20,6 +20,11 @@
 //! The lock of the job expires a lease after its last renewal, and another coordinator may take the job. So this one says, publishes and reads nothing from a lease after the last renewal that
 //! the server has confirmed, until the next one ([`Held`]). If another one has the lock, the thread ends.
 //!
+//! # How the thread ends
+//!
+//! The coordinator closes the engine, or drops the [`NatsLink`]. Workers are told to leave, and have the grace for it. Then the thread removes the streams, with the lock last, and tells those who wait
+//! in [`Link::wait_closed`]; see [`thread`](self::thread). What could make a stream again ends before: the look at the streams, and what renews the lock.
+//!
 //! # When the connection breaks
 //!
 //! The client connects again by itself. Meanwhile silence counts for nobody's death, and what is to be recorded waits. Then the loop looks whether the streams are there and hold what they should:

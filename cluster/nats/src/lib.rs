@@ -38,8 +38,9 @@
 //! workers share. `FB_J_RESULTS` is a stream, too (`fb.J.result`). The bucket of objects `FB_J_BLOBS` is for what is
 //! larger than 256 KiB, and `FB_J_META` says which coordinator runs. For a group `G`: the bucket `FB_G_GROUP`, in
 //! `$KV.FB_G_GROUP.>`. Without a stream: `fb.J.hello`, `fb.J.up`, `fb.J.pulse`, `fb.J.down.>`. A worker's account has
-//! to publish to `fb.J.>`, `$JS.>` and `$O.>`, and to subscribe to `fb.J.>` and `_INBOX.>`. A job that has ended leaves
-//! nothing. The next coordinator of a job removes what a killed one has left.
+//! to publish to `fb.J.>`, `$JS.>` and `$O.>`, and to subscribe to `fb.J.>` and `_INBOX.>`. A job whose coordinator
+//! was shut down or dropped leaves nothing, unless the server was away then. The next coordinator of a job removes what
+//! one has left that was killed, or whose process has ended by `std::process::exit`.
 //!
 //! Linux only, and tested with version 2.9 of the server.
 

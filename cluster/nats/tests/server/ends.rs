@@ -1,8 +1,10 @@
 //! Starts that are given up or fail, and ends: nothing of the job stays on the server, and the next start of it need not wait.
 
+use std::cell::RefCell;
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use async_nats::ConnectOptions;
@@ -310,5 +312,18 @@ fn a_start_that_finds_too_few_workers_leaves_nothing() {
     assert_eq!(streams(&job), [""; 0]);
     let engine = engine(&shared_url(), &job, LONG).program("/no/such/program").workers(1);
     assert!(matches!(start(engine).start(), Err(ClusterError::Start { .. })));
+    assert_eq!(streams(&job), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_drop_as_a_thread_ends_leaves_nothing() {
+    thread_local!(static LAST: RefCell<Option<ClusterCoordinator>> = const { RefCell::new(None) });
+    let job = job();
+    let engine = engine(&shared_url(), &job, LONG);
+    let thread = thread::spawn(move || {
+        LAST.set(Some(start(engine).min_workers(0).start().unwrap()));
+    });
+    thread.join().unwrap();
     assert_eq!(streams(&job), [""; 0]);
 }
