@@ -23,7 +23,7 @@
 //! # How the thread ends
 //!
 //! The coordinator closes the engine, or drops the [`NatsLink`]. Workers are told to leave, and have the grace for it. Then the thread removes the streams, with the lock last, and tells those who wait
-//! in [`Link::wait_closed`]; see [`thread`](self::thread). What could make a stream again ends before: the look at the streams, and what renews the lock.
+//! in [`Link::wait_closed`]; see `thread`. What could make a stream again ends before: the look at the streams, and what renews the lock.
 //!
 //! # When the connection breaks
 //!
