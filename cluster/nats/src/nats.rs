@@ -82,7 +82,7 @@ impl Nats {
     /// The job of this name on that server: `nats://HOST:PORT`, or `tls://HOST:PORT`; several with commas, if the servers are a cluster. The engine
     /// connects to these and to no others: a server may name more, which it ignores.
     ///
-    /// A server has one coordinator for each job at a time. The name has letters, digits, `-` and `_`, at most 64.
+    /// A server has one coordinator for each job at a time. After one that was killed, the next start waits for a [lease](Self::lease). The name has letters, digits, `-` and `_`, at most 64.
     pub fn new(server: &str, job: &str) -> Nats {
         Nats {
             access: Access::new(server),

@@ -156,7 +156,7 @@ impl ClusterCoordinatorBuilder {
         self
     }
 
-    /// Starts the engine, and waits for the [workers](Self::min_workers).
+    /// Starts the engine, and waits for the [workers](Self::min_workers). One that fails or is cancelled ends the engine, and waits for that as the drop of the last handle does.
     ///
     /// Suspends. A cancellation point.
     ///
