@@ -11,7 +11,7 @@ use async_nats::ConnectOptions;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::stream::Config;
 use forebear::sync::Event;
-use forebear::{Runtime, no_suspend};
+use forebear::{CancelReason, Request, Runtime, no_suspend};
 use forebear_cluster::{ClusterCoordinator, ClusterError};
 use forebear_cluster_nats::Nats;
 use futures_util::{StreamExt, TryStreamExt};
@@ -312,6 +312,22 @@ fn a_start_that_finds_too_few_workers_leaves_nothing() {
     assert_eq!(streams(&job), [""; 0]);
     let engine = engine(&shared_url(), &job, LONG).program("/no/such/program").workers(1);
     assert!(matches!(start(engine).start(), Err(ClusterError::Start { .. })));
+    assert_eq!(streams(&job), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_drop_in_a_request_that_is_cancelled_leaves_nothing() {
+    let (job, (send, dropped)) = (job(), mpsc::channel());
+    let engine = engine(&shared_url(), &job, LONG);
+    let request = forebear::spawn(move || {
+        let cluster = start(engine).min_workers(0).start().unwrap();
+        Request::current().unwrap().abort(CancelReason::Asked);
+        drop(cluster);
+        send.send(()).unwrap();
+    });
+    request.submit();
+    dropped.recv().unwrap();
     assert_eq!(streams(&job), [""; 0]);
 }
 
