@@ -104,6 +104,8 @@ pub(crate) struct Ledger {
     /// The newest record at the last look, if all were read then.
     quiet: Option<u64>,
     last_tick: Option<Instant>,
+    /// The newest time that a call has named.
+    now: Option<Instant>,
     /// So often nobody could be heard. A member that has said nothing since is not blamed.
     outages: u64,
     /// Messages that were dropped.
@@ -176,6 +178,7 @@ impl Ledger {
             early: BTreeSet::new(),
             quiet: None,
             last_tick: None,
+            now: None,
             outages: 0,
             dropped: 0,
             #[cfg(test)]
@@ -273,6 +276,7 @@ impl Ledger {
     // What comes from workers.
 
     pub(crate) fn hello(&mut self, hello: Hello, reply: String, now: Instant) {
+        self.now = Some(now);
         let welcome = match self.refusal(&hello) {
             Some(why) => Welcome::Refused { why },
             None => Welcome::Come(self.join(hello, now)),
@@ -353,6 +357,7 @@ impl Ledger {
     }
 
     pub(crate) fn up(&mut self, up: Up, now: Instant) {
+        self.now = Some(now);
         if up.epoch != self.epoch {
             self.dropped += 1;
             return;

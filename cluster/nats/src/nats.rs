@@ -128,7 +128,7 @@ impl Nats {
         self
     }
 
-    /// A worker process whose task has not ended so long after a cancel ends itself. Its other tasks run again elsewhere. 10 s if not told otherwise.
+    /// A worker process whose task has not ended so long after a cancel, or after the end of its own time, ends itself. Its other tasks run again elsewhere. 10 s if not told otherwise.
     #[must_use]
     pub fn cancel_grace(mut self, grace: Duration) -> Nats {
         self.cancel_grace = grace;

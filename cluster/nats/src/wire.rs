@@ -76,7 +76,7 @@ pub(crate) struct Times {
     pub(crate) lease: Duration,
     /// A member says so often that it is there.
     pub(crate) beat: Duration,
-    /// A task that does not end so long after its cancel ends its worker process.
+    /// A task that does not end so long after its cancel, or after its own time, ends its worker process.
     pub(crate) grace: Duration,
     /// What the server refuses for so long is told.
     pub(crate) patience: Duration,

@@ -146,7 +146,7 @@ impl WorkerOptions {
 
 /// Runs tasks of a job until the coordinator ends it, this process is asked to leave, or there is no coordinator for as long as the [patience](WorkerOptions::patience) says.
 ///
-/// The tasks run on the runtime of the thread that calls this. SIGTERM has the worker end what it has and leave; a second one ends the process at once. A task that does not heed a cancel within
+/// The tasks run on the runtime of the thread that calls this. SIGTERM has the worker end what it has and leave; a second one ends the process at once. A task that does not heed a cancel, or the end of its own time, within
 /// the coordinator's grace ends the process, too. Blocks the thread: do not call it in a request.
 ///
 /// ```no_run

@@ -33,13 +33,15 @@ pub(crate) use support::until;
 pub(crate) struct NatsBed(NatsControl);
 
 impl bed::Bed for NatsBed {
-    fn engine(workers: usize) -> (Self, impl Engine) {
+    const ENDS_WORKERS: bool = true;
+
+    fn engine_of_grace(workers: usize, cancel_grace: Duration) -> (Self, impl Engine) {
         // A lease so long that no test meets its end: deaths are seen by the process that started the worker.
         let engine = Nats::new(&support::shared_url(), &support::job())
             .token(&support::token())
             .workers(workers)
             .lease(Duration::from_secs(60))
-            .cancel_grace(Duration::from_secs(200))
+            .cancel_grace(cancel_grace)
             .args(["worker_process", "--exact", "--nocapture"]);
         (NatsBed(engine.control()), engine)
     }

@@ -1,5 +1,7 @@
 //! [`Bed`]: what the suite needs of an engine, beside the engine itself.
 
+use std::time::Duration;
+
 use forebear_cluster::engine::{Engine, WorkerState};
 use forebear_cluster::{ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, TaskFailure};
 
@@ -8,7 +10,14 @@ use crate::until;
 
 /// An engine, and what makes its workers come and die. The workers of the start are `worker-0` and so on, and run one task at a time.
 pub(crate) trait Bed: Sized + Sync {
-    fn engine(workers: usize) -> (Self, impl Engine);
+    /// Whether its workers are processes, of which one can be ended with what runs on it.
+    const ENDS_WORKERS: bool;
+
+    /// With a grace that no test waits for.
+    fn engine(workers: usize) -> (Self, impl Engine) {
+        Self::engine_of_grace(workers, Duration::from_secs(200))
+    }
+    fn engine_of_grace(workers: usize, cancel_grace: Duration) -> (Self, impl Engine);
     /// A worker comes, or comes back. Does not wait until it is ready.
     fn add(&self, name: &str);
     /// The program ends a worker, and it does not come back.
@@ -36,7 +45,15 @@ pub(crate) fn field_with<B: Bed>(
     workers: usize,
     settings: impl FnOnce(ClusterCoordinatorBuilder) -> ClusterCoordinatorBuilder,
 ) -> Field<B> {
-    let (bed, engine) = B::engine(workers);
+    field_of(B::engine(workers), workers, settings)
+}
+
+/// The same over that engine.
+pub(crate) fn field_of<B: Bed>(
+    (bed, engine): (B, impl Engine),
+    workers: usize,
+    settings: impl FnOnce(ClusterCoordinatorBuilder) -> ClusterCoordinatorBuilder,
+) -> Field<B> {
     let builder = ClusterCoordinator::builder(engine).tasks(all_tasks()).min_workers(workers);
     let dir = tempfile::tempdir().unwrap();
     let desk = Desk::new(&dir);

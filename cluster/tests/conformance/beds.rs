@@ -1,5 +1,7 @@
 //! The [`Bed`]s of the engines of this crate.
 
+use std::time::Duration;
+
 use forebear_cluster::engine::Engine;
 use forebear_cluster::{InProcess, InProcessControl};
 
@@ -11,7 +13,9 @@ use crate::bed::Bed;
 pub(crate) struct InProcessBed(InProcessControl);
 
 impl Bed for InProcessBed {
-    fn engine(workers: usize) -> (Self, impl Engine) {
+    const ENDS_WORKERS: bool = false;
+
+    fn engine_of_grace(workers: usize, _: Duration) -> (Self, impl Engine) {
         let engine = InProcess::new(workers);
         (InProcessBed(engine.control()), engine)
     }
@@ -39,10 +43,12 @@ pub(crate) struct LocalProcessesBed(forebear_cluster::LocalProcessesControl);
 
 #[cfg(target_os = "linux")]
 impl Bed for LocalProcessesBed {
-    fn engine(workers: usize) -> (Self, impl Engine) {
+    const ENDS_WORKERS: bool = true;
+
+    fn engine_of_grace(workers: usize, cancel_grace: Duration) -> (Self, impl Engine) {
         let engine = forebear_cluster::LocalProcesses::new(workers)
             .args(["worker_process", "--exact", "--nocapture"])
-            .cancel_grace(std::time::Duration::from_secs(200));
+            .cancel_grace(cancel_grace);
         (LocalProcessesBed(engine.control()), engine)
     }
 

@@ -123,7 +123,8 @@ macro_rules! conform {
                 wild:
                     an_error_whose_text_panics_is_a_failure
                     an_error_with_a_text_of_megabytes_is_cut
-                    what_cannot_be_written_or_read_is_a_failure_that_says_so;
+                    what_cannot_be_written_or_read_is_a_failure_that_says_so
+                    a_task_that_goes_on_beyond_its_time_and_the_grace_ends_with_its_worker;
             }
         }
     };

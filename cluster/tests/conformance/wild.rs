@@ -1,13 +1,15 @@
 //! Tasks that do their worst in safe code. Each one ends, with its cause, and the worker goes on.
 
 use std::fmt;
+use std::time::Duration;
 
 use forebear::Error;
-use forebear_cluster::{FailureKind, FetchError, TaskFailure, TaskFn, TaskOptions};
+use forebear_cluster::{FailureKind, FetchError, RemoteState, TaskFailure, TaskFn, TaskOptions};
 use serde::{Deserialize, Serialize};
 
-use crate::bed::{Bed, Field, field};
-use crate::desk::ADD;
+use crate::bed::{Bed, Field, field, field_of};
+use crate::desk::{ADD, STUCK};
+use crate::until;
 
 /// An error that panics when its text is written.
 #[derive(Debug)]
@@ -134,4 +136,27 @@ pub(crate) fn what_cannot_be_written_or_read_is_a_failure_that_says_so<B: Bed>()
     assert!(matches!(kinds[1].kind(), FailureKind::Panic { message } if message == "it is not written"));
     assert!(matches!(kinds[2].kind(), FailureKind::Panic { message } if message == "it is not read"));
     assert_eq!(field.cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
+}
+
+/// Over an engine that cannot end a worker the task keeps its slot until it ends by itself.
+pub(crate) fn a_task_that_goes_on_beyond_its_time_and_the_grace_ends_with_its_worker<B: Bed>() {
+    let field = field_of::<B>(B::engine_of_grace(1, Duration::from_millis(1)), 1, |builder| builder);
+    let options = TaskOptions::new().timeout(Duration::from_secs(1)).raise(false);
+    // On a busy machine its time may be over before it has begun.
+    let value = loop {
+        let value = field.cluster.schedule_with(&options, &STUCK, field.at("stuck")).unwrap();
+        let has_begun = || field.desk.count("started stuck") > 0;
+        until(|| has_begun() || matches!(value.state(), RemoteState::Failed(_)));
+        if has_begun() {
+            break value;
+        }
+    };
+    if B::ENDS_WORKERS {
+        let Err(FetchError::Task(failure)) = value.fetch() else { panic!("its time is over") };
+        assert_eq!(*failure.kind(), FailureKind::TimedOut);
+    } else {
+        field.desk.open("stuck");
+    }
+    assert_eq!(field.cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
+    assert_eq!(field.desk.count("started stuck"), 1);
 }

@@ -40,6 +40,7 @@ impl Ledger {
 
     /// The process of this start has ended.
     pub(crate) fn died(&mut self, launch: u64, now: Instant) -> Past {
+        self.now = Some(now);
         self.dead.insert(launch);
         if self.dead.len() > DEAD {
             self.dead.pop_first();
@@ -96,6 +97,7 @@ impl Ledger {
         let late =
             self.last_tick.is_some_and(|last| now.saturating_duration_since(last) > self.times.lease / 3);
         self.last_tick = Some(now);
+        self.now = Some(now);
         if !connected || late {
             self.outages += 1;
             self.members.values_mut().for_each(|member| member.seen = now);
@@ -163,6 +165,7 @@ impl Ledger {
         entry.deaths += u32::from(blame != Blame::Nobody);
         let poisoned = blame == Blame::Alone && entry.is_suspect();
         let (deaths, attempts) = (entry.deaths, entry.attempts);
+        let timed_out = entry.due.is_some_and(|due| self.now.is_some_and(|now| due <= now));
         // All is read that the worker has recorded, so this attempt has no result. It may have put a part of one into the store.
         self.acts.push(Act::Discard(entry.envelope.result(attempts)));
         if let Some(member) = self.members.get_mut(&lease.member) {
@@ -171,6 +174,10 @@ impl Ledger {
         }
         if lease.cancelled || self.closed {
             self.end(task, Some(worker.clone()), attempts, Answer::Cancelled, Duration::ZERO);
+        } else if timed_out {
+            // Another worker would only say so.
+            let answer = Answer::Failed(FailureKind::TimedOut);
+            self.end(task, Some(worker.clone()), attempts, answer, Duration::ZERO);
         } else if poisoned {
             let answer = Answer::Failed(FailureKind::Poisoned { attempts: deaths });
             self.end(task, None, attempts, answer, Duration::ZERO);

@@ -108,6 +108,8 @@ struct Held {
     permit: Option<OwnedSemaphorePermit>,
     attempt: Option<u32>,
     cancelled: Option<Instant>,
+    /// When its own time is over. `None`: it has as much as it wants.
+    due: Option<Instant>,
 }
 
 impl Session {
@@ -335,9 +337,7 @@ impl Session {
         if stood > lease || now.duration_since(self.pulse) > lease {
             return Some(End::Lost);
         }
-        let late =
-            |held: &Held| held.cancelled.is_some_and(|at| now.duration_since(at) > self.terms.times.grace);
-        if self.held.values().any(late) {
+        if self.held.values().any(|held| held.is_late(now, self.terms.times.grace)) {
             process::exit(1);
         }
         for held in self.held.values() {
@@ -462,6 +462,7 @@ impl Session {
             What::Start { task, copy, attempt, time_left } => {
                 if let Some(held) = self.held.get_mut(&(task, copy)) {
                     held.attempt = Some(attempt);
+                    held.due = time_left.and_then(|left| Instant::now().checked_add(left));
                     let mut envelope = held.parcel.envelope.clone();
                     envelope.time_left = time_left;
                     self.node.order(Order::Run { envelope, attempt });
@@ -502,7 +503,14 @@ impl Session {
             // The server has handed it out again; an acknowledgement of either counts.
             Some(held) => held.delivery = delivery,
             None => {
-                let held = Held { delivery, parcel, permit: Some(permit), attempt: None, cancelled: None };
+                let held = Held {
+                    delivery,
+                    parcel,
+                    permit: Some(permit),
+                    attempt: None,
+                    cancelled: None,
+                    due: None,
+                };
                 let claim = held.claim(key);
                 self.held.insert(key, held);
                 self.claims.push(claim);
@@ -535,8 +543,8 @@ impl Session {
                 let free = matches!(answer, Answer::Done(_) | Answer::Stored { .. })
                     && self.recording < self.slots.1;
                 if let Some(held) = self.held.get_mut(&key) {
-                    // It has ended: no cancel is late.
-                    held.cancelled = None;
+                    // It has ended, so it is not late.
+                    (held.cancelled, held.due) = (None, None);
                     if free {
                         self.recording += usize::from(held.permit.take().is_some());
                     }
@@ -559,6 +567,12 @@ fn is_successor(silent: Duration, times: &Times) -> bool {
 impl Held {
     fn claim(&self, (task, copy): Key) -> Claim {
         Claim { task, copy, sequence: self.delivery.sequence }
+    }
+
+    /// Its task runs, although the grace has passed since its cancel, or since the end of its own time.
+    fn is_late(&self, now: Instant, grace: Duration) -> bool {
+        let over = |since: Option<Instant>| since.is_some_and(|at| now.saturating_duration_since(at) > grace);
+        over(self.cancelled) || over(self.due)
     }
 }
 

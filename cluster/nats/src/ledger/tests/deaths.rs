@@ -225,3 +225,21 @@ fn a_process_stays_if_it_joins_again_itself_and_is_replaced_if_it_was_silent() {
     }
     assert_eq!(field.ends, [(1, false), (2, true)]);
 }
+
+#[test]
+fn a_task_whose_time_is_over_when_its_worker_is_gone_ends_as_timed_out() {
+    let mut field = Field::new();
+    let task = field.submit_within(1, Some(Duration::from_secs(1)));
+    let longer = field.submit_within(2, Some(Duration::MAX));
+    let worker = field.wide(1, 2);
+    field.claim(worker, task, 0);
+    field.claim(worker, longer, 0);
+    field.now += Duration::from_secs(1);
+    field.die(1);
+    let timed_out = |event: &Event| match event {
+        Event::Ended { task, answer: Answer::Failed(FailureKind::TimedOut), .. } => Some(*task),
+        _ => None,
+    };
+    assert_eq!(field.events.iter().filter_map(timed_out).collect::<Vec<_>>(), [task]);
+    assert_eq!(field.published, [(task, 0), (longer, 0), (longer, 1)]);
+}
