@@ -566,6 +566,7 @@ impl Engine {
             }
             Act::Release { launch } => self.plan.launcher.release(launch),
             Act::Replace { launch } => self.plan.launcher.replace(launch),
+            Act::Warn(text) => self.plan.launcher.warn(text),
         }
     }
 }

@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::ops::Range;
@@ -298,6 +299,11 @@ impl Launcher {
                 its.start_again(name, Ended::Unstarted(error));
             }
         });
+    }
+
+    /// Says something to the operator.
+    pub(crate) fn warn(&self, text: impl Display) {
+        self.warnings.warn(text);
     }
 
     /// The worker leaves, or is killed after the grace.

@@ -19,7 +19,8 @@
 //! # The states of a member
 //!
 //! *Starting*, *ready*, *draining*, *gone*. A member is gone when it reports that it has left, or the process that
-//! started it saw it die. It is also gone when another of its name joins, or when it has been silent for a lease. First
+//! started it saw it die. It is also gone when another of its name joins, or when it has been silent for a lease. Another
+//! one of its name has to wait while it is heard; `rivals` has the rule. First
 //! the ledger reads all records that exist then: what was recorded before a death counts. A member that is gone is
 //! forgotten: what it still says is answered `Gone`, and what it records is dropped. Silence is not counted while the
 //! coordinator's own connection is down, nor when the coordinator itself stood still.
@@ -34,6 +35,7 @@ mod entries;
 mod lost;
 mod names;
 mod refused;
+mod rivals;
 mod stale;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -48,6 +50,7 @@ use forebear_cluster::engine::{
 use self::alone::{Admitted, Alone};
 use self::entries::{Entries, Lease, LedgerEntry};
 use self::names::Known;
+use self::rivals::Rivals;
 use self::stale::Stale;
 use crate::wire::{Claim, Down, Hello, Parcel, Record, Stage, TaskEnd, Terms, Times, Up, Welcome, What};
 
@@ -72,6 +75,8 @@ pub(crate) enum Act {
     Release { launch: u64 },
     /// The same, and start another worker of its name.
     Replace { launch: u64 },
+    /// Say it to the operator.
+    Warn(String),
 }
 
 pub(crate) struct Ledger {
@@ -130,6 +135,8 @@ struct Member {
     said: (Instant, u64),
     /// Its end is not the fault of a task.
     excused: bool,
+    /// What other processes of its name have asked.
+    rivals: Rivals,
     /// Whether it is kept for one task.
     alone: Alone,
     /// Its subject is listened to: it has said something.
@@ -277,9 +284,12 @@ impl Ledger {
 
     pub(crate) fn hello(&mut self, hello: Hello, reply: String, now: Instant) {
         self.now = Some(now);
-        let welcome = match self.refusal(&hello) {
-            Some(why) => Welcome::Refused { why },
-            None => Welcome::Come(self.join(hello, now)),
+        let welcome = if let Some(why) = self.refusal(&hello) {
+            Welcome::Refused { why }
+        } else if let Some(why) = self.rivalry(&hello, now) {
+            Welcome::Later { why }
+        } else {
+            Welcome::Come(self.join(hello, now))
         };
         self.acts.push(Act::Reply { to: reply, welcome });
     }
@@ -330,6 +340,7 @@ impl Ledger {
             seen: now,
             said: (now, self.outages),
             excused: false,
+            rivals: Rivals::default(),
             alone: Alone::No,
             heard: false,
             last_order: 0,

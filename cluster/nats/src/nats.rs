@@ -235,7 +235,7 @@ impl Nats {
         self
     }
 
-    /// Receives warnings, as text for a human reader: which worker cannot be started, or is not started again, and why. The hook is called on a thread of the engine and must not wait for the cluster.
+    /// Receives warnings, as text for a human reader: which worker cannot be started, is not started again, or cannot join, and why. The hook is called on a thread of the engine and must not wait for the cluster.
     /// Default: they are written to standard error.
     #[must_use]
     pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Nats {
@@ -258,7 +258,8 @@ impl NatsControl {
         self.lock().launcher.clone()
     }
 
-    /// Starts a worker process. If there was one of this name, the new one is its next incarnation; if this process has started that one, it is [killed](Self::kill) first.
+    /// Starts a worker process. If there was one of this name, the new one is its next incarnation; if this process has started that one, it is [killed](Self::kill) first. While one
+    /// from elsewhere has the name and is heard, the new one waits.
     ///
     /// # Errors
     ///

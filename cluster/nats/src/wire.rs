@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The form of all messages, with their version.
-const FORM: Format = Format::new(b'F', 7);
+const FORM: Format = Format::new(b'F', 8);
 
 // What is longer than this does not travel in a message, but as an object of the store.
 pub(crate) use forebear_cluster::engine::INLINE;
@@ -53,6 +53,10 @@ pub(crate) struct Hello {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Welcome {
     Come(Terms),
+    /// It cannot join now, and may ask again.
+    Later {
+        why: String,
+    },
     /// It cannot join, and need not ask again.
     Refused {
         why: String,
@@ -350,6 +354,7 @@ mod tests {
             .unwrap(),
             encode(&Welcome::Come(terms)).unwrap(),
             encode(&Welcome::Refused { why: "it has other tasks".into() }).unwrap(),
+            encode(&Welcome::Later { why: "another one has its name".into() }).unwrap(),
             encode(&Up {
                 claims,
                 progress: vec![(task, 500)],

@@ -52,6 +52,9 @@ use crate::nats::random;
 use crate::store::PAUSE;
 use crate::wire::{Hello, Names, Terms, Welcome, decode, encode};
 
+/// A worker that cannot join now asks again after so long.
+const AGAIN: Duration = Duration::from_millis(250);
+
 /// A worker of a job: which server, as whom, and how much it runs at once.
 ///
 /// ```
@@ -89,7 +92,8 @@ impl WorkerOptions {
         }
     }
 
-    /// Its name. Each process has another one if not told otherwise. A worker that joins under the name of another one takes its place.
+    /// Its name. Each process has another one if not told otherwise. A worker takes the place of one of its name that is not heard any more. While that one is heard, it waits, at most for its
+    /// [patience](Self::patience).
     pub fn name(mut self, name: &str) -> WorkerOptions {
         self.name = Some(name.to_owned());
         self
@@ -162,7 +166,7 @@ impl WorkerOptions {
 ///
 /// # Errors
 ///
-/// [`ClusterError::Start`]: no connection, no coordinator, or it has refused this worker, for instance since it has other tasks.
+/// [`ClusterError::Start`]: no connection, no coordinator, or it has refused this worker, for instance since it has other tasks, or since another process has its name.
 pub fn run(options: WorkerOptions, tasks: Tasks) -> Result<(), ClusterError> {
     let (tell, outside) = watch::channel(Outside::Work);
     let mut signals = Signals::new([SIGTERM]).map_err(start_error)?;
@@ -337,7 +341,7 @@ async fn join(
         tasks: tasks.signatures().map(|(name, types)| (name.to_owned(), types.to_owned())).collect(),
     };
     let bytes = encode(&hello)?;
-    let begun = Instant::now();
+    let (begun, mut later) = (Instant::now(), None);
     while *outside.borrow() == Outside::Work {
         let asked =
             async_nats::Request::new().payload(bytes.clone().into()).timeout(Some(Duration::from_secs(1)));
@@ -347,15 +351,20 @@ async fn join(
                 Ok(Welcome::Refused { why }) => {
                     return Err(format!("the coordinator has refused this worker: {why}"));
                 }
+                Ok(Welcome::Later { why }) => {
+                    later = Some(why);
+                    AGAIN
+                }
                 Err(refused) => return Err(format!("the coordinator's answer cannot be read: {refused}")),
             },
             Err(_) => PAUSE,
         };
         if begun.elapsed() > options.patience {
-            return Err(format!(
-                "no coordinator of the job `{}` has answered in {:?}",
-                options.job, options.patience
-            ));
+            let (job, patience) = (&options.job, options.patience);
+            return Err(match later {
+                Some(why) => format!("the coordinator has refused this worker for {patience:?}: {why}"),
+                None => format!("no coordinator of the job `{job}` has answered in {patience:?}"),
+            });
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}

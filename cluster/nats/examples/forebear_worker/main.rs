@@ -27,7 +27,7 @@ struct Flags {
     /// The name of the job on the server.
     #[arg(long, value_name = "NAME")]
     job: String,
-    /// The name of this worker. Each process has another one if not given. A worker takes the place of another one of its name.
+    /// The name of this worker. Each process has another one if not given. A worker waits while another one of its name is there.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Run so many tasks at once: as many as there are processors if not given.

@@ -1,6 +1,7 @@
 mod deaths;
 mod histories;
 mod lost;
+mod rivals;
 mod stale;
 
 use std::sync::Arc;
@@ -26,6 +27,9 @@ struct Field {
     ends: Vec<(u64, bool)>,
     /// Objects that are deleted.
     discarded: Vec<ObjectId>,
+    warnings: Vec<String>,
+    /// The last answer to a request to join.
+    welcome: Option<Welcome>,
 }
 
 impl Field {
@@ -33,8 +37,9 @@ impl Field {
         let times = Times::new(LEASE, Duration::from_secs(1));
         let ledger = Ledger::new(7, times, vec![("task".into(), "types".into())]);
         let (events, sent, published) = (Vec::new(), Vec::new(), Vec::new());
-        let (ends, discarded) = (Vec::new(), Vec::new());
-        Field { ledger, now: Instant::now(), beats: 0, events, sent, published, newest: 0, ends, discarded }
+        let (ends, discarded, warnings) = (Vec::new(), Vec::new(), Vec::new());
+        let (now, beats, newest, welcome) = (Instant::now(), 0, 0, None);
+        Field { ledger, now, beats, events, sent, published, newest, ends, discarded, warnings, welcome }
     }
 
     fn take(&mut self) {
@@ -51,6 +56,8 @@ impl Field {
                 Act::Release { launch } => self.ends.push((launch, false)),
                 Act::Replace { launch } => self.ends.push((launch, true)),
                 Act::Discard(object) => self.discarded.push(object),
+                Act::Warn(text) => self.warnings.push(text),
+                Act::Reply { welcome, .. } => self.welcome = Some(welcome),
                 _ => {}
             }
         }
@@ -346,7 +353,8 @@ fn a_request_to_join_that_is_repeated_is_one_worker() {
     field.worker("a");
     field.ledger.hello(hello("a"), "reply".into(), field.now);
     assert_eq!(field.ledger.members.len(), 1);
-    // Another one of that name takes its place.
+    // Another one of that name takes its place when it is not heard any more.
+    field.now += LEASE;
     field.ledger.hello(Hello { nonce: 99, process: 99, ..hello("a") }, "reply".into(), field.now);
     field.take();
     let ids: Vec<_> = field.ledger.members.values().map(|member| member.id.clone()).collect();

@@ -1,8 +1,9 @@
 //! Peers without the right credentials, with other tasks, or hostile ones.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebear_cluster::ClusterError;
@@ -169,4 +170,52 @@ fn hostile_messages_are_dropped_and_counted() {
     }
     cluster.join().unwrap();
     assert_eq!(cluster.metrics().returned, 0);
+}
+
+/// A flag was copied to two machines. The second worker ends with the cause, and may come when the first one was killed: long before its lease has ended.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn of_two_workers_of_one_name_the_first_works_and_the_second_says_why_it_does_not() {
+    let (job, (_dir, said)) = (job(), said());
+    let warnings = Arc::new(Mutex::new(Vec::new()));
+    let heard = warnings.clone();
+    let engine =
+        engine(&shared_url(), &job, LONG).on_warning(move |text| heard.lock().unwrap().push(text.to_owned()));
+    let cluster = start(engine).min_workers(0).start().unwrap();
+    let first = Process::worker(&shared_url(), &job, "twin");
+    until(|| state(&cluster, "twin") == Some(WorkerState::Ready));
+    let mut second = impatient(&job, "twin", &said);
+    for n in 0..200 {
+        assert_eq!(cluster.schedule(&ADD, (n, 1)).unwrap().fetch().unwrap(), n + 1);
+    }
+    second.0.wait().unwrap();
+    let error = fs::read_to_string(&said).unwrap();
+    assert!(error.contains("another process is a worker named `twin`"), "{error}");
+    let warned = warnings.lock().unwrap().clone();
+    assert!(
+        matches!(&warned[..], [one] if one.contains("two processes are workers named `twin`")),
+        "{warned:?}"
+    );
+    let incarnations = || cluster.workers().iter().map(|worker| worker.id.incarnation()).collect::<Vec<_>>();
+    assert_eq!((incarnations(), cluster.metrics().returned), (vec![1], 0));
+    drop(first);
+    let _third = Process::worker(&shared_url(), &job, "twin");
+    until(|| incarnations() == [2] && state(&cluster, "twin") == Some(WorkerState::Ready));
+    assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
+    assert_eq!(warnings.lock().unwrap().len(), 1);
+}
+
+/// The file into which a worker writes why it has ended.
+fn said() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("said");
+    (dir, file)
+}
+
+/// A worker that waits for some seconds, and writes into that file why it has ended.
+fn impatient(job: &str, name: &str, said: &Path) -> Process {
+    let url = shared_url();
+    let settings =
+        [("URL", &*url), ("JOB", job), ("NAME", name), ("PATIENCE", "4"), ("ERROR", said.to_str().unwrap())];
+    Process::start("lone_worker", &settings)
 }

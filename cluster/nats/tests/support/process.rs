@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use forebear_cluster::Tasks;
 use forebear_cluster_nats::worker::{self, WorkerOptions};
@@ -48,6 +49,10 @@ pub(crate) fn lone_worker(tasks: Tasks) {
         (Some(authority), _) => options.user(USER.0, USER.1).tls(authority),
         (None, Some(credentials)) => options.credentials(Path::new(&credentials)),
         (None, None) => options.token(&super::token()),
+    };
+    let options = match std::env::var("FOREBEAR_TEST_PATIENCE") {
+        Ok(seconds) => options.patience(Duration::from_secs(seconds.parse().unwrap())),
+        Err(_) => options,
     };
     if let (Err(error), Some(file)) = (worker::run(options, tasks), file("ERROR")) {
         std::fs::write(file, error.to_string()).unwrap();
