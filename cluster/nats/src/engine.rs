@@ -86,6 +86,8 @@ pub(crate) enum Wish {
 /// What comes from the server.
 enum News {
     Hello(Hello, String),
+    /// A request to join of another version.
+    Foreign(u8, String),
     Up(Up),
     Record(u64, Option<Record>),
     Connected(bool),
@@ -381,6 +383,7 @@ impl Engine {
         let now = Instant::now();
         match news {
             News::Hello(hello, reply) => self.ledger.hello(hello, reply, now),
+            News::Foreign(version, reply) => self.ledger.foreign(version, reply),
             News::Up(up) => self.ledger.up(up, now),
             News::Record(sequence, record) => self.ledger.record(sequence, record),
             News::Connected(connected) => {

@@ -32,6 +32,7 @@
 mod alone;
 mod deaths;
 mod entries;
+mod foreign;
 mod lost;
 mod names;
 mod refused;
@@ -115,6 +116,8 @@ pub(crate) struct Ledger {
     outages: u64,
     /// Messages that were dropped.
     dropped: u64,
+    /// Versions of workers that were refused for that.
+    foreign: BTreeSet<u8>,
     /// So many leases were compared with what members hold.
     #[cfg(test)]
     compared: usize,
@@ -188,6 +191,7 @@ impl Ledger {
             now: None,
             outages: 0,
             dropped: 0,
+            foreign: BTreeSet::new(),
             #[cfg(test)]
             compared: 0,
             acts: Vec::new(),

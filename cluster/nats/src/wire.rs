@@ -5,6 +5,9 @@
 //! A message is two bytes and a value in postcard: the letter `F`, and the version, as [`FORM`] says. What has another version, or is torn, too long or garbage, is a
 //! [`Refused`]; the receiver drops it and counts it. A change of one of these types makes the next version.
 //!
+//! The two bytes stay as they are in all versions. So a coordinator also answers a [`Hello`] of another version, by a message of its own one: by those bytes the worker sees
+//! which version that is, and ends with an error.
+//!
 //! # What is numbered, and why
 //!
 //! Subjects that no stream records lose messages when a connection breaks, and an attacker with the credentials may send one twice.
@@ -30,7 +33,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The form of all messages, with their version.
-const FORM: Format = Format::new(b'F', 8);
+const FORM: Format = Format::new(b'F', VERSION);
+/// A change of a message raises it.
+pub(crate) const VERSION: u8 = 8;
 
 // What is longer than this does not travel in a message, but as an object of the store.
 pub(crate) use forebear_cluster::engine::INLINE;

@@ -35,8 +35,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use async_nats::Client;
+use async_nats::client::RequestErrorKind;
 use forebear::Runtime;
-use forebear_cluster::engine::start_error;
+use forebear_cluster::engine::{Refused, start_error};
 use forebear_cluster::{ClusterError, Tasks};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -341,7 +342,7 @@ async fn join(
         tasks: tasks.signatures().map(|(name, types)| (name.to_owned(), types.to_owned())).collect(),
     };
     let bytes = encode(&hello)?;
-    let (begun, mut later) = (Instant::now(), None);
+    let (begun, mut later, mut failed) = (Instant::now(), None, String::new());
     while *outside.borrow() == Outside::Work {
         let asked =
             async_nats::Request::new().payload(bytes.clone().into()).timeout(Some(Duration::from_secs(1)));
@@ -355,15 +356,34 @@ async fn join(
                     later = Some(why);
                     AGAIN
                 }
+                Err(Refused::Version { theirs, ours }) => {
+                    return Err(format!(
+                        "the coordinator has version {theirs} of the messages, and this worker {ours}: build both with the same forebear-cluster-nats"
+                    ));
+                }
                 Err(refused) => return Err(format!("the coordinator's answer cannot be read: {refused}")),
             },
-            Err(_) => PAUSE,
+            Err(error) => {
+                match error.kind() {
+                    RequestErrorKind::MaxPayloadExceeded => {
+                        return Err(format!(
+                            "the request to join takes {} bytes with the names and types of {} tasks, and the server takes messages of {} bytes: raise its `max_payload`, or give tasks shorter names",
+                            bytes.len(),
+                            hello.tasks.len(),
+                            client.max_payload(),
+                        ));
+                    }
+                    RequestErrorKind::TimedOut | RequestErrorKind::NoResponders => {}
+                    _ => failed = format!(" (the newest request has failed: {error})"),
+                }
+                PAUSE
+            }
         };
         if begun.elapsed() > options.patience {
             let (job, patience) = (&options.job, options.patience);
             return Err(match later {
                 Some(why) => format!("the coordinator has refused this worker for {patience:?}: {why}"),
-                None => format!("no coordinator of the job `{job}` has answered in {patience:?}"),
+                None => format!("no coordinator of the job `{job}` has answered in {patience:?}{failed}"),
             });
         }
         tokio::select! {

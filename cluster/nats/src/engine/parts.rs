@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_nats::connection::State as Connection;
 use async_nats::jetstream::AckKind;
 use async_nats::{Client, Subject};
-use forebear_cluster::engine::TaskId;
+use forebear_cluster::engine::{Refused, TaskId};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -152,8 +152,12 @@ async fn listen_and_hold(
     let ups = client.subscribe(plan.names.up()).await.map_err(|error| error.to_string())?;
     client.flush().await.map_err(|error| error.to_string())?;
     tokio::spawn(listen(hellos, sender.clone(), |message| {
-        let hello = decode::<Hello>(&message.payload).ok()?;
-        Some(News::Hello(hello, message.reply?.to_string()))
+        let reply = message.reply?.to_string();
+        match decode::<Hello>(&message.payload) {
+            Ok(hello) => Some(News::Hello(hello, reply)),
+            Err(Refused::Version { theirs, .. }) => Some(News::Foreign(theirs, reply)),
+            Err(_) => None,
+        }
     }));
     tokio::spawn(listen(ups, sender.clone(), |message| decode::<Up>(&message.payload).ok().map(News::Up)));
     let (checked, checks) = watch::channel(0);

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebear_cluster::ClusterError;
 use forebear_cluster::engine::WorkerState;
+use forebear_cluster::{ClusterError, TaskCtx, TaskFn, Tasks};
+use forebear_cluster_nats::worker::{self, WorkerOptions};
 use forebear_cluster_nats::{Nats, NatsControl};
 
 use crate::support::process::{Process, USER};
@@ -172,15 +173,92 @@ fn hostile_messages_are_dropped_and_counted() {
     assert_eq!(cluster.metrics().returned, 0);
 }
 
+/// Bytes of another version, of which nothing but that is known.
+const FOREIGN: &[u8] = b"F\x63what it says is not known here";
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_of_another_version_is_told_so_and_the_coordinator_warns_once() {
+    let (job, warnings) = (job(), Warnings::default());
+    let engine = engine(&shared_url(), &job, LONG).on_warning(warnings.hook());
+    let control = engine.control();
+    let cluster = start(engine).min_workers(0).start().unwrap();
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let client = async_nats::ConnectOptions::with_token(token()).connect(shared_url()).await.unwrap();
+        for _ in 0..3 {
+            let answer = client.request(format!("fb.{job}.hello"), FOREIGN.into()).await.unwrap();
+            // These two bytes mean the same to workers of all versions.
+            assert_eq!(answer.payload[..2], [b'F', 8]);
+        }
+    });
+    let warned = warnings.all();
+    assert!(
+        matches!(&warned[..], [one] if one.contains("it has version 99 of the messages, and this coordinator 8")),
+        "{warned:?}"
+    );
+    until(|| control.dropped() == 3);
+    assert!(cluster.workers().is_empty());
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_says_which_version_a_coordinator_has_that_it_does_not_understand() {
+    let (job, (_dir, said)) = (job(), said());
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut worker = tokio.block_on(async {
+        use futures_util::StreamExt;
+        let client = async_nats::ConnectOptions::with_token(token()).connect(shared_url()).await.unwrap();
+        let mut hellos = client.subscribe(format!("fb.{job}.hello")).await.unwrap();
+        client.flush().await.unwrap();
+        let worker = impatient(&job, "worker", &said);
+        let hello = hellos.next().await.unwrap();
+        client.publish(hello.reply.unwrap(), FOREIGN.into()).await.unwrap();
+        client.flush().await.unwrap();
+        worker
+    });
+    worker.0.wait().unwrap();
+    let error = fs::read_to_string(&said).unwrap();
+    assert!(error.contains("the coordinator has version 99 of the messages, and this worker 8"), "{error}");
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_whose_tasks_no_message_takes_says_so_at_once() {
+    fn nothing(_: &TaskCtx, (): ()) -> Result<(), forebear::Error> {
+        Ok(())
+    }
+    let mut tasks = Tasks::default();
+    for n in 0..6_000 {
+        let name: &'static str = format!("{n} {}", "x".repeat(200)).leak();
+        tasks = tasks.with(TaskFn::new(name, nothing));
+    }
+    let options = WorkerOptions::new(&shared_url(), &job()).token(&token());
+    let error = worker::run(options, tasks).unwrap_err().to_string();
+    assert!(error.contains("6000 tasks") && error.contains("max_payload"), "{error}");
+}
+
+/// What an engine has warned of.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    fn hook(&self) -> impl Fn(&str) + Send + Sync + 'static {
+        let all = self.0.clone();
+        move |text| all.lock().unwrap().push(text.to_owned())
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
 /// A flag was copied to two machines. The second worker ends with the cause, and may come when the first one was killed: long before its lease has ended.
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn of_two_workers_of_one_name_the_first_works_and_the_second_says_why_it_does_not() {
-    let (job, (_dir, said)) = (job(), said());
-    let warnings = Arc::new(Mutex::new(Vec::new()));
-    let heard = warnings.clone();
-    let engine =
-        engine(&shared_url(), &job, LONG).on_warning(move |text| heard.lock().unwrap().push(text.to_owned()));
+    let (job, (_dir, said), warnings) = (job(), said(), Warnings::default());
+    let engine = engine(&shared_url(), &job, LONG).on_warning(warnings.hook());
     let cluster = start(engine).min_workers(0).start().unwrap();
     let first = Process::worker(&shared_url(), &job, "twin");
     until(|| state(&cluster, "twin") == Some(WorkerState::Ready));
@@ -191,7 +269,7 @@ fn of_two_workers_of_one_name_the_first_works_and_the_second_says_why_it_does_no
     second.0.wait().unwrap();
     let error = fs::read_to_string(&said).unwrap();
     assert!(error.contains("another process is a worker named `twin`"), "{error}");
-    let warned = warnings.lock().unwrap().clone();
+    let warned = warnings.all();
     assert!(
         matches!(&warned[..], [one] if one.contains("two processes are workers named `twin`")),
         "{warned:?}"
@@ -202,7 +280,7 @@ fn of_two_workers_of_one_name_the_first_works_and_the_second_says_why_it_does_no
     let _third = Process::worker(&shared_url(), &job, "twin");
     until(|| incarnations() == [2] && state(&cluster, "twin") == Some(WorkerState::Ready));
     assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
-    assert_eq!(warnings.lock().unwrap().len(), 1);
+    assert_eq!(warnings.all().len(), 1);
 }
 
 /// The file into which a worker writes why it has ended.
