@@ -30,7 +30,7 @@
 //! * [`worker`]: what makes a program a worker of a job.
 //! * [`group`]: agents on several machines that form a group. It needs no job.
 //! * `ledger`: who runs what, decided by the coordinator alone. `engine` and `worker` carry for it. `wire`: their messages. `store`: the streams. `launch`: worker processes on
-//!   the coordinator's machine. `access`: which server, and as whom.
+//!   the coordinator's machine. `access`: which server, and as whom. `complaints`: what the server has complained of.
 //!
 //! # What is on the server
 //!
@@ -47,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod complaints;
 mod engine;
 pub mod group;
 mod launch;

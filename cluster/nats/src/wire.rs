@@ -243,6 +243,15 @@ impl Names {
         format!("fb.{}.down.{epoch}.{member}", self.0)
     }
 
+    /// Whether a worker cannot work without this subject, to which it sends, or which it reads.
+    pub(crate) fn are_needed_by_workers(&self, subject: &str) -> bool {
+        [format!("fb.{}.", self.0), format!("$JS.API.CONSUMER.MSG.NEXT.{}.", self.queue_stream())]
+            .iter()
+            .map(String::as_str)
+            .chain(["$JS.ACK.", "_INBOX."])
+            .any(|needed| subject.starts_with(needed))
+    }
+
     /// The subject of a generation's tasks.
     pub(crate) fn task(&self, generation: u64) -> String {
         format!("fb.{}.task.{generation}", self.0)

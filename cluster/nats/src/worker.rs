@@ -48,6 +48,7 @@ use tokio::sync::watch;
 
 use self::session::{End, Session};
 use crate::access::{Access, Tls, Who};
+use crate::complaints::Complaints;
 use crate::launch::{handover, say_farewell};
 use crate::nats::random;
 use crate::store::PAUSE;
@@ -302,7 +303,10 @@ async fn sessions(
     mut outside: watch::Receiver<Outside>,
 ) -> Result<(), String> {
     let (reconnected, connections) = watch::channel(0_u64);
+    let complaints = Complaints::default();
+    let hears = complaints.clone();
     let on_event = move |event| {
+        hears.hear(&event);
         if matches!(event, async_nats::Event::Connected) {
             reconnected.send_modify(|times| *times += 1);
         }
@@ -311,21 +315,34 @@ async fn sessions(
         client = options.access.connect(options.patience, on_event) => client?,
         _ = outside.wait_for(|outside| *outside != Outside::Work) => return Ok(()),
     };
-    let process = random();
+    let (line, process) = (Line { client, connections, complaints }, random());
     loop {
-        let terms = join(&client, options, process, names, tasks, &mut outside).await?;
+        let terms = join(&line, options, process, names, tasks, &mut outside).await?;
         let Some(terms) = terms else { return Ok(()) };
-        let session =
-            Session::begin(&client, names, tasks, runtime, options, terms, connections.clone()).await?;
-        if session.run(&mut outside).await == End::Left {
-            return Ok(());
+        let session = Session::begin(&line, names, tasks, runtime, options, terms).await?;
+        match session.run(&mut outside).await {
+            End::Left => return Ok(()),
+            End::Lost => {}
+            End::Barred(why) => {
+                return Err(format!(
+                    "the server refuses what each worker needs: {why}. Give its user the permissions that the page of the crate forebear-cluster-nats names"
+                ));
+            }
         }
     }
 }
 
+/// The connection to the server.
+struct Line {
+    client: Client,
+    /// How often it was made anew.
+    connections: watch::Receiver<u64>,
+    complaints: Complaints,
+}
+
 /// Asks to join. `None`: it is to leave instead.
 async fn join(
-    client: &Client,
+    line: &Line,
     options: &WorkerOptions,
     process: u64,
     names: &Names,
@@ -346,7 +363,7 @@ async fn join(
     while *outside.borrow() == Outside::Work {
         let asked =
             async_nats::Request::new().payload(bytes.clone().into()).timeout(Some(Duration::from_secs(1)));
-        let pause = match client.send_request(names.hello(), asked).await {
+        let pause = match line.client.send_request(names.hello(), asked).await {
             Ok(answer) => match decode::<Welcome>(&answer.payload) {
                 Ok(Welcome::Come(terms)) => return Ok(Some(terms)),
                 Ok(Welcome::Refused { why }) => {
@@ -370,7 +387,7 @@ async fn join(
                             "the request to join takes {} bytes with the names and types of {} tasks, and the server takes messages of {} bytes: raise its `max_payload`, or give tasks shorter names",
                             bytes.len(),
                             hello.tasks.len(),
-                            client.max_payload(),
+                            line.client.max_payload(),
                         ));
                     }
                     RequestErrorKind::TimedOut | RequestErrorKind::NoResponders => {}
@@ -383,7 +400,9 @@ async fn join(
             let (job, patience) = (&options.job, options.patience);
             return Err(match later {
                 Some(why) => format!("the coordinator has refused this worker for {patience:?}: {why}"),
-                None => format!("no coordinator of the job `{job}` has answered in {patience:?}{failed}"),
+                None => line.complaints.beside(format!(
+                    "no coordinator of the job `{job}` has answered in {patience:?}{failed}"
+                )),
             });
         }
         tokio::select! {

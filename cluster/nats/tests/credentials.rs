@@ -92,23 +92,34 @@ fn start(engine: Nats) -> Result<ClusterCoordinator, ClusterError> {
     ClusterCoordinator::builder(engine).tasks(known()).min_workers(0).start()
 }
 
-#[test]
-#[ignore = "needs a server: ci/nats"]
-fn by_files_with_credentials_each_account_has_its_own_jobs_and_others_start_nothing() {
-    let (dir, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+/// An operator, and three accounts.
+fn accounts() -> (KeyPair, Account, Account, Account) {
     let operator = KeyPair::new_operator();
-    let [ours, theirs, system, unknown] =
-        ["ours", "theirs", "system", "unknown"].map(|name| Account::new(&operator, name));
-    let known = [&ours, &theirs, &system];
-    let preload: Vec<String> =
-        known.iter().map(|Account(keys, token)| format!("{}: \"{token}\"", keys.public_key())).collect();
+    let [ours, theirs, unknown] = ["ours", "theirs", "unknown"].map(|name| Account::new(&operator, name));
+    (operator, ours, theirs, unknown)
+}
+
+/// A server that knows these accounts.
+fn server(operator: &KeyPair, accounts: &[&Account]) -> Server {
+    let system = Account::new(operator, "system");
+    let preload: Vec<String> = (accounts.iter().copied().chain([&system]))
+        .map(|Account(keys, token)| format!("{}: \"{token}\"", keys.public_key()))
+        .collect();
     let access = format!(
         "operator: \"{}\"\nsystem_account: {}\nresolver: MEMORY\nresolver_preload: {{ {} }}",
-        token(&operator, &operator, "operator", r#"{"type":"operator","version":2}"#),
+        token(operator, operator, "operator", r#"{"type":"operator","version":2}"#),
         system.0.public_key(),
         preload.join(", "),
     );
-    let server = Server::start_as(dir, access);
+    Server::start_as(tempfile::tempdir().unwrap(), access)
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn by_files_with_credentials_each_account_has_its_own_jobs_and_others_start_nothing() {
+    let files = tempfile::tempdir().unwrap();
+    let (operator, ours, theirs, unknown) = accounts();
+    let server = server(&operator, &[&ours, &theirs]);
     let (job, files) = (job(), files.path());
     let [mine, other, strange] = [(&ours, "mine"), (&theirs, "other"), (&unknown, "strange")]
         .map(|(account, name)| account.user(files, name, "", ""));
@@ -153,4 +164,47 @@ fn by_files_with_credentials_each_account_has_its_own_jobs_and_others_start_noth
     }
     let bare = Nats::new(&url, &job).connect_timeout(Duration::from_secs(2));
     assert!(matches!(start(bare), Err(ClusterError::Start { .. })));
+}
+
+/// One may not take tasks, and one cannot hear that it has joined. Each ends with the server's words, and the job goes on with another one.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_that_lacks_a_permission_ends_with_the_words_of_the_server() {
+    let (operator, ours, ..) = accounts();
+    let server = server(&operator, &[&ours]);
+    let (job, files, url) = (job(), tempfile::tempdir().unwrap(), server.url());
+    let mine = ours.user(files.path(), "mine", "", "");
+    let cluster = start(engine(&server, &job, &mine)).unwrap();
+    let value = cluster.schedule(&WHERE, ()).unwrap();
+    let (fb, all) = (format!("fb.{job}.>"), format!(r#""allow":["fb.{job}.>","$JS.>","$O.>"]"#));
+    let cases = [
+        (
+            "takes",
+            format!(r#""allow":["{fb}","$O.>"]"#),
+            format!(r#""allow":["{fb}","_INBOX.>"]"#),
+            "MSG.NEXT",
+        ),
+        ("hears", all, format!(r#""allow":["{fb}"]"#), "Subscription to \"_INBOX."),
+    ];
+    for (name, publish, subscribe, words) in cases {
+        let (file, said) = (ours.user(files.path(), name, &publish, &subscribe), files.path().join("said"));
+        let mut worker = Process::start(
+            "lone_worker",
+            &[
+                ("URL", &*url),
+                ("JOB", &*job),
+                ("NAME", name),
+                ("CREDENTIALS", file.to_str().unwrap()),
+                ("PATIENCE", "3"),
+                ("ERROR", said.to_str().unwrap()),
+            ],
+        );
+        worker.0.wait().unwrap();
+        let error = fs::read_to_string(&said).unwrap();
+        assert!(error.contains("Permissions Violation") && error.contains(words), "{error}");
+    }
+    let settings =
+        [("URL", &*url), ("JOB", &*job), ("NAME", "mine"), ("CREDENTIALS", mine.to_str().unwrap())];
+    let _worker = Process::start("lone_worker", &settings);
+    assert_eq!(value.fetch().unwrap(), "mine");
 }

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::slots::take;
-use super::{Outside, WorkerOptions};
+use super::{Line, Outside, WorkerOptions};
 use crate::objects::Objects;
 use crate::store::{Delivery, Store, Unsent, until};
 use crate::wire::{
@@ -39,12 +39,14 @@ const HELD: Duration = Duration::from_millis(5);
 const UNRECORDED: usize = 64 << 10;
 
 /// How a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// It has left.
     Left,
     /// It may join anew.
     Lost,
+    /// The server refuses what each worker needs, in these words.
+    Barred(String),
 }
 
 /// What a session hears.
@@ -58,6 +60,8 @@ pub(super) enum News {
     /// The server has refused to record these for too long, and says why.
     Unrecorded(Vec<(Key, TaskEnd)>, String),
     Connected,
+    /// The server refuses what each worker needs, in these words.
+    Barred(String),
 }
 
 /// A task's copy.
@@ -114,14 +118,15 @@ struct Held {
 
 impl Session {
     pub(super) async fn begin(
-        client: &Client,
+        line: &Line,
         names: &Names,
         tasks: &Tasks,
         runtime: &Runtime,
         options: &WorkerOptions,
         terms: Terms,
-        mut connections: watch::Receiver<u64>,
     ) -> Result<Session, String> {
+        let Line { client, connections, complaints } = line;
+        let mut connections = connections.clone();
         let (news, hears) = unbounded_channel();
         let text = |error: async_nats::SubscribeError| error.to_string();
         let mut down = client.subscribe(names.down(terms.epoch, terms.member)).await.map_err(text)?;
@@ -153,7 +158,9 @@ impl Session {
             }
         });
         let free = Arc::new(Semaphore::new(0));
-        parts.spawn(take(store.clone(), terms.epoch, free.clone(), connections.clone(), news.clone()));
+        parts.spawn(take(store.clone(), terms.epoch, free.clone(), connections, news.clone()));
+        let (to, its, complaints) = (news.clone(), names.clone(), complaints.clone());
+        parts.spawn(async move { _ = to.send(News::Barred(complaints.bars_worker(&its).await)) });
         let to = news.clone();
         let report = move |report| _ = to.send(News::Report(report));
         let node = Node::new(terms.id.clone(), terms.index as usize, tasks.clone(), runtime.clone(), report)
@@ -310,7 +317,7 @@ impl Session {
         }
         self.parts.abort_all();
         self.acknowledge().await;
-        if end == End::Left {
+        if end != End::Lost {
             for held in self.held.values() {
                 self.store.acknowledge(held.delivery.reply.clone(), AckKind::Nak(None)).await;
             }
@@ -406,6 +413,7 @@ impl Session {
                 self.again = true;
             }
             News::Connected => self.again = true,
+            News::Barred(why) => return Some(End::Barred(why)),
         }
         None
     }
