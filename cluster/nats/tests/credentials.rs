@@ -208,3 +208,22 @@ fn a_worker_that_lacks_a_permission_ends_with_the_words_of_the_server() {
     let _worker = Process::start("lone_worker", &settings);
     assert_eq!(value.fetch().unwrap(), "mine");
 }
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_coordinator_that_lacks_a_permission_does_not_start_and_says_what_the_server_says() {
+    let (operator, ours, ..) = accounts();
+    let server = server(&operator, &[&ours]);
+    let (job, files) = (job(), tempfile::tempdir().unwrap());
+    let subscribe = r#""allow":["fb.>","_INBOX.>"]"#;
+    for (name, publish, words) in [
+        ("locks", r#""allow":["fb.>","$JS.>","$O.>"]"#, ["the lock of the job", "Publish to \"$KV."]),
+        ("makes", r#""allow":["fb.>","$O.>","$KV.>"]"#, ["timed out", "Publish to \"$JS.API."]),
+    ] {
+        let file = ours.user(files.path(), name, publish, subscribe);
+        let engine = engine(&server, &job, &file).lease(Duration::from_millis(100));
+        let Err(error) = start(engine.unavailable_after(Duration::from_millis(1))) else { panic!("{name}") };
+        let error = error.to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+}

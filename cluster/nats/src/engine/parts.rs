@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use super::{News, Plan, Unwanted};
+use crate::complaints::Complaints;
 use crate::store::{Deaf, Delivery, Group, Lock, PAUSE, Renewal, Store, Unsent, until, while_electing};
 use crate::wire::{Hello, INLINE, Names, Parcel, Record, Times, Up, decode, encode};
 
@@ -83,10 +84,15 @@ impl Held {
 pub(super) async fn begin(plan: &Plan, unwanted: &mut Unwanted) -> Result<Begun, String> {
     let (sender, news) = unbounded_channel();
     let events = sender.clone();
-    let on_event = move |event| match event {
-        async_nats::Event::Connected => _ = events.send(News::Connected(true)),
-        async_nats::Event::Disconnected => _ = events.send(News::Connected(false)),
-        _ => {}
+    let complaints = Complaints::default();
+    let hears = complaints.clone();
+    let on_event = move |event| {
+        hears.hear(&event);
+        match event {
+            async_nats::Event::Connected => _ = events.send(News::Connected(true)),
+            async_nats::Event::Disconnected => _ = events.send(News::Connected(false)),
+            _ => {}
+        }
     };
     let client = tokio::select! {
         client = plan.access.connect(plan.connect_timeout, on_event) => client?,
@@ -94,7 +100,7 @@ pub(super) async fn begin(plan: &Plan, unwanted: &mut Unwanted) -> Result<Begun,
     };
     let store = Store::new(&client, &plan.names, plan.replicas, plan.unavailable_after);
     let made = tokio::select! {
-        lock = make(plan, &store) => lock,
+        lock = make(plan, &store) => lock.map_err(|why| complaints.beside(why)),
         _ = unwanted => Err(GIVEN_UP.into()),
     };
     let begun = match made {
