@@ -23,6 +23,7 @@
 //! nothing else makes sure that the task does not continue.
 
 mod session;
+mod signals;
 mod slots;
 
 use std::io::Read;
@@ -42,11 +43,10 @@ use forebear_cluster::{ClusterError, Tasks};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, getppid, pidfd_open, set_parent_process_death_signal};
-use signal_hook::consts::SIGTERM;
-use signal_hook::iterator::Signals;
 use tokio::sync::watch;
 
 use self::session::{End, Session};
+use self::signals::listen;
 use crate::access::{Access, Tls, Who};
 use crate::complaints::Complaints;
 use crate::launch::{handover, say_farewell};
@@ -152,7 +152,8 @@ impl WorkerOptions {
 
 /// Runs tasks of a job until the coordinator ends it, this process is asked to leave, or there is no coordinator for as long as the [patience](WorkerOptions::patience) says.
 ///
-/// The tasks run on the runtime of the thread that calls this. SIGTERM has the worker end what it has and leave; a second one ends the process at once. A task that does not heed a cancel, or the end of its own time, within
+/// The tasks run on the runtime of the thread that calls this. SIGTERM has the worker end what it has and leave; a second one ends the process at once, also when this has
+/// returned. While no worker runs, SIGTERM ends the process, unless the program had a handler of its own before the first call, or ignored it. A task that does not heed a cancel, or the end of its own time, within
 /// the coordinator's grace ends the process, too. Blocks the thread: do not call it in a request.
 ///
 /// ```no_run
@@ -171,20 +172,8 @@ impl WorkerOptions {
 /// [`ClusterError::Start`]: no connection, no coordinator, or it has refused this worker, for instance since it has other tasks, or since another process has its name.
 pub fn run(options: WorkerOptions, tasks: Tasks) -> Result<(), ClusterError> {
     let (tell, outside) = watch::channel(Outside::Work);
-    let mut signals = Signals::new([SIGTERM]).map_err(start_error)?;
-    let handle = signals.handle();
-    let thread = thread::Builder::new().name("cluster: signals".into()).spawn(move || {
-        for (n, signal) in signals.forever().enumerate() {
-            if n > 0 {
-                process::exit(128 + signal);
-            }
-            tell.send_modify(|now| *now = Outside::Drain);
-        }
-    });
-    thread.map_err(start_error)?;
-    let ended = follow(options, tasks, outside);
-    handle.close();
-    ended
+    let _listening = listen(tell).map_err(start_error)?;
+    follow(options, tasks, outside)
 }
 
 /// Makes this process a worker, if a coordinator has started it as one (see [`Nats::workers`](crate::Nats::workers)): then it does not return. In any other process this does nothing.
@@ -209,16 +198,7 @@ pub fn entry(tasks: Tasks) {
         let farewell = socket.try_clone().map_err(start_error)?;
         end_with_parent(socket.try_clone().map_err(start_error)?)?;
         let (tell, outside) = watch::channel(Outside::Work);
-        let (drain, mut signals) = (tell.clone(), Signals::new([SIGTERM]).map_err(start_error)?);
-        let thread = thread::Builder::new().name("cluster: signals".into()).spawn(move || {
-            for (n, signal) in signals.forever().enumerate() {
-                if n > 0 {
-                    process::exit(128 + signal);
-                }
-                drain.send_modify(|now| *now = (*now).max(Outside::Drain));
-            }
-        });
-        thread.map_err(start_error)?;
+        let _listening = listen(tell.clone()).map_err(start_error)?;
         // The socket ends when the coordinator lets this worker go, or is dead.
         let thread = thread::Builder::new().name("cluster: socket".into()).spawn(move || {
             let _ = socket.read(&mut [0]);
