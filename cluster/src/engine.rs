@@ -78,6 +78,21 @@ pub use self::warning::WarningHook;
 /// ```
 pub const DUMP: usize = 64 << 10;
 
+/// A worker runs so many tasks at once at most. Each slot takes memory before a task has it.
+///
+/// ```
+/// use forebear_cluster::engine::MAX_SLOTS;
+/// use forebear_cluster::{ClusterCoordinator, InProcess, TaskFn, tasks};
+///
+/// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+///
+/// let engine = InProcess::new(1).slots(usize::MAX);
+/// let cluster = ClusterCoordinator::builder(engine).tasks(tasks![NEXT]).start()?;
+/// assert_eq!(cluster.workers()[0].slots, MAX_SLOTS);
+/// # Ok::<(), forebear_cluster::ClusterError>(())
+/// ```
+pub const MAX_SLOTS: usize = 1 << 16;
+
 /// [`ClusterCoordinator::workers`](crate::ClusterCoordinator::workers) shows the newest workers that are gone, so many at most. An engine that forgets names of workers keeps more.
 pub const GONE: usize = 1 << 10;
 

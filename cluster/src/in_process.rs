@@ -12,7 +12,7 @@ use self::objects::Objects;
 use crate::cache::CACHE;
 use crate::dispatch::{Dispatcher, Going, Port};
 use crate::engine::{
-    Engine, Envelope, Job, Link, ObjectStore, Order, Resource, ResourceId, TaskId, WorkerId,
+    Engine, Envelope, Job, Link, MAX_SLOTS, ObjectStore, Order, Resource, ResourceId, TaskId, WorkerId,
 };
 use crate::error::ClusterError;
 use crate::task::Tasks;
@@ -85,10 +85,10 @@ impl InProcess {
         InProcess { workers, slots: 1, cache: CACHE, runtime: None, control: InProcessControl::default() }
     }
 
-    /// Each worker runs so many tasks at once. Default: 1, which is also the least.
+    /// Each worker runs so many tasks at once. Default: 1, which is also the least; the most is [`MAX_SLOTS`].
     #[must_use]
     pub fn slots(mut self, slots: usize) -> InProcess {
-        self.slots = slots.max(1);
+        self.slots = slots.clamp(1, MAX_SLOTS);
         self
     }
 

@@ -52,7 +52,7 @@ use self::process::{Process, launch, spawn};
 use self::restart::start_later;
 use crate::cache::CACHE;
 use crate::dispatch::Dispatcher;
-use crate::engine::{Engine, Event, Failures, Job, Link, WarningHook, WorkerId, start_error};
+use crate::engine::{Engine, Event, Failures, Job, Link, MAX_SLOTS, WarningHook, WorkerId, start_error};
 use crate::error::ClusterError;
 use crate::in_process::LocalLink;
 
@@ -194,10 +194,10 @@ impl LocalProcesses {
         }
     }
 
-    /// Each worker runs so many tasks at once. Default: 1, which is also the least.
+    /// Each worker runs so many tasks at once. Default: 1, which is also the least; the most is [`MAX_SLOTS`].
     #[must_use]
     pub fn slots(mut self, slots: usize) -> LocalProcesses {
-        self.slots = slots.max(1);
+        self.slots = slots.clamp(1, MAX_SLOTS);
         self
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use forebear::{Error, Runtime};
-use forebear_cluster::engine::WorkerState;
+use forebear_cluster::engine::{MAX_SLOTS, WorkerState};
 use forebear_cluster::{
     ClusterCoordinator, ClusterError, FailureKind, InProcess, PerWorker, ResourceFn, TaskFn, TaskOptions,
     tasks,
@@ -224,4 +224,11 @@ fn a_destructor_of_a_resource_may_panic_and_wait() {
     until(|| DROPPED.load(Ordering::Relaxed) == 4);
     assert_eq!(cluster.schedule(&NEXT, 1).unwrap().fetch().unwrap(), 2);
     assert!(cluster.workers().iter().all(|worker| worker.state != WorkerState::Gone));
+}
+
+#[test]
+fn a_worker_of_more_slots_than_there_may_be_has_the_most() {
+    let cluster = start(InProcess::new(1).slots(usize::MAX));
+    assert_eq!(cluster.schedule(&NEXT, 1).unwrap().fetch().unwrap(), 2);
+    assert_eq!(cluster.workers()[0].slots, MAX_SLOTS);
 }

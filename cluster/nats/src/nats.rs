@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebear::shield;
 use forebear_cluster::ClusterError;
-use forebear_cluster::engine::{Engine, Job, Link, WarningHook, start_error};
+use forebear_cluster::engine::{Engine, Job, Link, MAX_SLOTS, WarningHook, start_error};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::access::{Access, Tls, Who};
@@ -111,10 +111,10 @@ impl Nats {
         self
     }
 
-    /// Each worker that this process starts runs so many tasks at once. 1 if not told otherwise, and at least.
+    /// Each worker that this process starts runs so many tasks at once. 1 if not told otherwise, and at least; at most [`MAX_SLOTS`].
     #[must_use]
     pub fn slots(mut self, slots: usize) -> Nats {
-        self.slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
+        self.slots = slots.clamp(1, MAX_SLOTS) as u32;
         self
     }
 

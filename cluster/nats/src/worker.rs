@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 use async_nats::Client;
 use async_nats::client::RequestErrorKind;
 use forebear::Runtime;
-use forebear_cluster::engine::{Refused, start_error};
+use forebear_cluster::engine::{MAX_SLOTS, Refused, start_error};
 use forebear_cluster::{ClusterError, Tasks};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -101,9 +101,9 @@ impl WorkerOptions {
         self
     }
 
-    /// It runs so many tasks at once. 1 if not told otherwise, and at least.
+    /// It runs so many tasks at once. 1 if not told otherwise, and at least; at most [`MAX_SLOTS`].
     pub fn slots(mut self, slots: usize) -> WorkerOptions {
-        self.slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
+        self.slots = slots.clamp(1, MAX_SLOTS) as u32;
         self
     }
 
@@ -391,4 +391,15 @@ async fn join(
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_has_one_slot_at_least_and_no_more_than_the_most() {
+        let slots = [0, 3, usize::MAX].map(|slots| WorkerOptions::new("localhost", "job").slots(slots).slots);
+        assert_eq!(slots, [1, 3, MAX_SLOTS as u32]);
+    }
 }

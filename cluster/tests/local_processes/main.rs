@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use forebear::time::sleep;
 use forebear::timer::expires;
+use forebear_cluster::engine::MAX_SLOTS;
 use forebear_cluster::{
     ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FailureKind, FetchError, LocalProcesses,
     ResourceFn, TaskFn, TaskOptions, Tasks, tasks, worker,
@@ -405,4 +406,11 @@ fn what_a_worker_starts_is_no_worker() {
     let cluster = start(engine(1)).start().unwrap();
     let said = cluster.schedule(&START_ANOTHER, ()).unwrap().fetch().unwrap();
     assert!(said.contains("this is no worker"), "{said}");
+}
+
+#[test]
+fn a_worker_of_more_slots_than_there_may_be_has_the_most() {
+    let cluster = start(engine(1).slots(usize::MAX)).start().unwrap();
+    assert_ne!(cluster.schedule(&PID, ()).unwrap().fetch().unwrap(), process::id());
+    assert_eq!(cluster.workers()[0].slots, MAX_SLOTS);
 }

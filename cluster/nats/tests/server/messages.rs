@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use forebear_cluster::ClusterError;
+use forebear_cluster::engine::MAX_SLOTS;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::sieve::Sieve;
@@ -330,4 +331,13 @@ fn is_task(message: &str, subject: &str) -> Option<bool> {
         _ => return None,
     };
     words.get(1)?.starts_with(subject).then_some(words.len() == 3 + lengths)
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_of_more_slots_than_there_may_be_has_the_most() {
+    let engine = engine(&shared_url(), &job(), LONG).workers(1).slots(usize::MAX);
+    let cluster = start(engine).start().unwrap();
+    assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
+    assert_eq!(cluster.workers()[0].slots, MAX_SLOTS);
 }
