@@ -43,6 +43,11 @@ impl Complaints {
         }
     }
 
+    /// A session begins: what was refused before may be granted now.
+    pub(crate) fn forget_refusals(&self) {
+        self.0.send_modify(|heard| heard.refusals.clear());
+    }
+
     /// Waits until the server has refused what no worker of that job can do without, and answers its words.
     pub(crate) async fn bars_worker(&self, names: &Names) -> String {
         let mut changes = self.0.subscribe();
@@ -94,6 +99,9 @@ mod tests {
             let text = format!(r#"Permissions Violation for Subscription to "{subject}""#);
             assert_eq!(barred(&[&text]), Some(text));
         }
+        let granted = complaints(&[asks]);
+        granted.forget_refusals();
+        assert_eq!(granted.bars_worker(&names).now_or_never(), None);
         assert_eq!(barred(&[&asks.replace("FB_job", "FB_another")]), None);
     }
 

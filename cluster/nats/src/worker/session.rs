@@ -126,6 +126,7 @@ impl Session {
         terms: Terms,
     ) -> Result<Session, String> {
         let Line { client, connections, complaints } = line;
+        complaints.forget_refusals();
         let mut connections = connections.clone();
         let (news, hears) = unbounded_channel();
         let text = |error: async_nats::SubscribeError| error.to_string();
