@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::store::PAUSE;
 use crate::wire::INLINE;
 
-/// One try to connect takes so long at most.
-const ONE_TRY: Duration = Duration::from_secs(5);
+/// One try to connect takes so long at most, if not told otherwise.
+pub(crate) const ONE_TRY: Duration = Duration::from_secs(5);
 
 /// So many bytes a message of the engine may have: a value that is no object yet, and what is said of it.
 const MESSAGE: usize = 2 * INLINE;
@@ -85,24 +85,26 @@ impl Access {
         self.urls.iter().map(|url| without_secrets(url)).collect::<Vec<_>>().join(", ")
     }
 
-    /// Connects. A server that is not there yet, or does not answer, is tried again for so long.
+    /// Connects. A server that is not there yet, or does not answer, is tried again for so long; one try takes as long as is said at most.
     pub(crate) async fn connect(
         &self,
-        limit: Duration,
+        patience: Duration,
+        one_try: Duration,
         on_event: impl Fn(async_nats::Event) + Send + Sync + 'static,
     ) -> Result<async_nats::Client, String> {
         let servers = self.check()?;
         let (begun, on_event) = (Instant::now(), Arc::new(on_event));
         let client = loop {
-            let options = self.options(limit.min(ONE_TRY), on_event.clone())?;
-            let left = limit.saturating_sub(begun.elapsed());
-            match tokio::time::timeout(left, options.connect(servers.clone())).await {
+            let options = self.options(one_try, on_event.clone())?;
+            // The limit of the client itself is for each of its steps.
+            let tried = tokio::time::timeout(one_try, options.connect(servers.clone())).await;
+            let again = begun.elapsed().saturating_add(PAUSE) < patience;
+            match tried {
                 Ok(Ok(client)) => break client,
-                Ok(Err(error)) if may_come(&error) && begun.elapsed() + PAUSE < limit => {
-                    tokio::time::sleep(PAUSE).await
-                }
+                Ok(Err(error)) if again && may_come(&error) => tokio::time::sleep(PAUSE).await,
+                Err(_) if again => {}
                 Ok(Err(error)) => return Err(format!("no connection to {}: {error}", self.places())),
-                Err(_) => return Err(format!("no answer from {} in {limit:?}", self.places())),
+                Err(_) => return Err(format!("no answer from {} in {one_try:?}", self.places())),
             }
         };
         match client.server_info().max_payload {
@@ -238,7 +240,7 @@ mod tests {
         let [at, elsewhere] = [&named, &other].map(|listener| listener.local_addr().unwrap());
         let connects = move |access: Access| {
             let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let client = tokio.block_on(access.connect(Duration::from_secs(1_000), |_| ())).unwrap();
+            let client = tokio.block_on(access.connect(Duration::from_secs(1_000), ONE_TRY, |_| ())).unwrap();
             // It connects again and again, for as long as the client is there.
             tokio.block_on(std::future::pending::<()>());
             drop(client);

@@ -42,7 +42,7 @@ use tokio::sync::Notify;
 
 pub use self::form::FormError;
 use self::roll::{Roll, RollEntry, Rules, Wants, Watch};
-use crate::access::{Access, Tls, Who};
+use crate::access::{Access, ONE_TRY, Tls, Who};
 use crate::nats::random;
 use crate::store::{PAUSE, Store, while_electing};
 use crate::wire::{Names, decode, encode};
@@ -399,7 +399,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 async fn run(options: &GroupOptions, names: &Names, shared: &Shared, begun: &Begun) {
     let opened = async {
-        let client = options.access.connect(Duration::from_secs(5), |_| ()).await?;
+        let client = options.access.connect(ONE_TRY, ONE_TRY, |_| ()).await?;
         let store = Store::new(&client, names, options.replicas, options.rules.lease);
         let bucket = while_electing(options.rules.lease, async || store.group().await).await?;
         Ok::<_, String>((bucket, store))

@@ -47,7 +47,7 @@ use tokio::sync::watch;
 
 use self::session::{End, Session};
 use self::signals::listen;
-use crate::access::{Access, Tls, Who};
+use crate::access::{Access, ONE_TRY, Tls, Who};
 use crate::complaints::Complaints;
 use crate::launch::{handover, say_farewell};
 use crate::nats::random;
@@ -291,8 +291,10 @@ async fn sessions(
             reconnected.send_modify(|times| *times += 1);
         }
     };
+    // One that the coordinator's process has started is started again if it finds no server.
+    let patience = if options.launch.is_some() { Duration::ZERO } else { options.patience };
     let client = tokio::select! {
-        client = options.access.connect(options.patience, on_event) => client?,
+        client = options.access.connect(patience, ONE_TRY, on_event) => client?,
         _ = outside.wait_for(|outside| *outside != Outside::Work) => return Ok(()),
     };
     let (line, process) = (Line { client, connections, complaints }, random());

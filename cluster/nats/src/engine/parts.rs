@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use super::{News, Plan, Unwanted};
+use crate::access::ONE_TRY;
 use crate::complaints::Complaints;
 use crate::store::{Deaf, Delivery, Group, Lock, PAUSE, Renewal, Store, Unsent, until, while_electing};
 use crate::wire::{Hello, INLINE, Names, Parcel, Record, Times, Up, decode, encode};
@@ -95,7 +96,7 @@ pub(super) async fn begin(plan: &Plan, unwanted: &mut Unwanted) -> Result<Begun,
         }
     };
     let client = tokio::select! {
-        client = plan.access.connect(plan.connect_timeout, on_event) => client?,
+        client = plan.access.connect(plan.connect_timeout, plan.connect_timeout.min(ONE_TRY), on_event) => client?,
         _ = &mut *unwanted => return Err(GIVEN_UP.into()),
     };
     let store = Store::new(&client, &plan.names, plan.replicas, plan.unavailable_after);
