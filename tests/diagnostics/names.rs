@@ -3,7 +3,7 @@
 #![allow(clippy::redundant_closure, reason = "the closures are what gives the names")]
 
 use forebear::prelude::*;
-use forebear::{Error, scope};
+use forebear::{Error, OrUnwind, scope, try_join, try_scope};
 
 /// The name of the request that this is called in, and whether it has anything of forebear's own in it.
 fn own_name() -> String {
@@ -52,6 +52,48 @@ fn an_unnamed_request_is_called_by_the_type_of_its_closure() {
 #[test]
 fn a_request_that_is_made_with_its_value_is_named_ready() {
     assert_eq!(Request::ready(7).name(), "ready");
+}
+
+/// Ends its request with the failure that `try_join` answers.
+fn fails_in_a_join() -> Result<(), Error> {
+    Ok(try_join(|| Err::<(), _>(Error::other("leaf")), || Ok(())).map(drop)?)
+}
+
+#[test]
+fn a_branch_of_a_join_outside_requests_is_named_a_branch_of_a_join() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let failed = runtime.enter(|| {
+        try_join(
+            || Ok(has_begun.recv()?), // on a worker by then
+            move || {
+                begun.send(())?;
+                fails_in_a_join()
+            },
+        )
+    });
+    let error = failed.unwrap_err();
+    assert_eq!(format!("{error:#}"), "request `a branch of a join` failed: leaf");
+}
+
+#[test]
+fn a_request_does_not_pass_on_its_own_failure() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let inner = || Request::builder().name("inner").try_spawn(fails_in_a_join);
+    let outer = || Request::builder().name("outer");
+    runtime.enter(|| {
+        let text = |request: Request<()>| format!("{:#}", request.wait().unwrap_err());
+        assert_eq!(text(outer().try_spawn(fails_in_a_join)), "request `outer` failed: leaf");
+        assert_eq!(text(outer().spawn(|| fails_in_a_join().or_unwind())), "request `outer` failed: leaf");
+        let scoped = || Ok(try_scope(|_| fails_in_a_join())?);
+        assert_eq!(text(outer().try_spawn(scoped)), "request `outer` failed: leaf");
+        // Another request does, also one of the same name.
+        let wanted = "request `inner` failed: leaf (passed on by `outer`)";
+        assert_eq!(text(outer().try_spawn(move || Ok(inner().take()?))), wanted);
+        let namesake = move || Ok(outer().try_spawn(fails_in_a_join).take()?);
+        let wanted = "request `outer` failed: leaf (passed on by `outer`)";
+        assert_eq!(text(outer().try_spawn(namesake)), wanted);
+    });
 }
 
 #[test]

@@ -55,6 +55,8 @@ struct Step {
     origin: Arc<Origin>,
     /// How many names the path has, this one included.
     len: usize,
+    /// The number of the request that made the step before its own end. 0: it is not known.
+    maker: u64,
     /// `None`: the origin's own step.
     hop: Option<Hop>,
 }
@@ -315,13 +317,37 @@ impl Failure {
         Failure(Arc::new(Step {
             origin: self.0.origin.clone(),
             len: self.0.len + 1,
+            maker: 0,
             hop: Some(Hop { name: name.into(), behind: self.0.clone() }),
         }))
     }
 
+    /// The same failure, with the number of the request that has just made its last step, and goes on: inside a `try_join`, as an example. Called
+    /// before there is a clone.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn made_by(mut self, request: u64) -> Failure {
+        if let Some(step) = Arc::get_mut(&mut self.0) {
+            step.maker = request;
+        }
+        self
+    }
+
+    /// The failure with which the request of this number ends. If it has [made](Failure::made_by) the step before its last, that says the same: the last
+    /// is left out. 0: the request has made none.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn at_end_of(self, request: u64) -> Failure {
+        match &self.0.hop {
+            Some(hop) if request != 0 && hop.behind.maker == request => Failure(hop.behind.clone()),
+            _ => self,
+        }
+    }
+
     #[cold]
     fn new(cause: FailureCause, name: Cow<'static, str>, location: Option<SourceLocation>) -> Failure {
-        Failure(Arc::new(Step { origin: Arc::new(Origin { name, cause, location }), len: 1, hop: None }))
+        let origin = Arc::new(Origin { name, cause, location });
+        Failure(Arc::new(Step { origin, len: 1, maker: 0, hop: None }))
     }
 }
 

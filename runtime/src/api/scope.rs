@@ -41,16 +41,16 @@ use std::ptr::{self, NonNull};
 
 use forebear_context::context::Reason;
 use forebear_context::error::internal::drop_contained;
-use forebear_context::error::{CancelReason, Cancelled, Error, Failure, TimeoutError, WaitError};
+use forebear_context::error::{CancelReason, Cancelled, Error, TimeoutError, WaitError};
 
 use crate::api::any::AnyRequest;
 use crate::api::request::{Counted, Request, spawn_with};
 use crate::cancel::shield::UnwindRegion;
 use crate::deadlock::cycle;
 use crate::foreign;
+use crate::record::any;
 use crate::record::cell::{Callable, Fallible, Plain};
 use crate::record::fiber::{self, Fiber};
-use crate::record::header::Header;
 use crate::record::no_suspend;
 use crate::record::scope_core::ScopeCore;
 use crate::schedule::worker::OnWorker;
@@ -362,8 +362,8 @@ pub(crate) fn into_wait_error(error: Error) -> WaitError {
             WaitError::Cancelled
         }
         Err(error) => {
-            let name = fiber::get().and_then(Fiber::request).map_or("foreign thread", Header::name);
-            WaitError::Failed(Failure::from_error(error, name.to_owned(), None))
+            let caller = fiber::get().and_then(Fiber::request);
+            WaitError::Failed(any::failure_inside(error, caller, "foreign thread"))
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr::NonNull;
 
+use forebear_context::error::{Error, Failure};
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
 
 #[cfg(doc)]
@@ -189,5 +190,22 @@ pub(crate) fn id_of(h: &Header) -> RequestId {
     match id.compare_exchange(0, drawn, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => RequestId(drawn),
         Err(other) => RequestId(other),
+    }
+}
+
+/// Its number, if that was drawn; else 0.
+pub(crate) fn drawn_id(h: &Header) -> u64 {
+    h.side().map_or(0, |side| side.id.load(Ordering::Relaxed))
+}
+
+/// The failure that `request` gets from a call inside it. If it ends with this failure, it does not pass it on. `other`: the name where there is no
+/// request.
+#[cold]
+pub(crate) fn failure_inside(error: Error, request: Option<&Header>, other: &'static str) -> Failure {
+    match request {
+        None => Failure::from_error(error, other, None),
+        Some(h) => {
+            Failure::from_error(error, h.name().to_owned(), None).made_by(id_of(h.identity()).as_u64())
+        }
     }
 }

@@ -32,6 +32,10 @@ impl Callable<()> for RunBranch {
         unsafe { run(self.0) };
         Ok(())
     }
+
+    fn type_name() -> &'static str {
+        "a branch of a join"
+    }
 }
 
 /// Gives the branch a node, made on `arena`, whose owner calls this. The caller makes it visible.

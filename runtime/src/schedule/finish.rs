@@ -59,6 +59,7 @@ use forebear_context::error::{CancelReason, Error, Failure, SourceLocation, Stac
 use forebear_context::shim::atomic::Ordering;
 
 use crate::cancel;
+use crate::record::any;
 use crate::record::arena;
 use crate::record::cell;
 use crate::record::children;
@@ -467,6 +468,7 @@ pub(crate) unsafe fn set_failure(h: &Header, ending: NoValue) {
         NoValue::Error(error) => Failure::from_error(error, name, born_at),
         NoValue::Panic(payload) => Failure::from_panic(payload, name, report::take_location().or(born_at)),
     };
+    let failure = failure.at_end_of(any::drawn_id(h));
     // SAFETY: by contract.
     unsafe { *h.side_or_new().failure.get() = Some(failure) };
 }

@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 
 use forebear_context::context::edge::Ahead;
 use forebear_context::context::{Cause, Reason, Ticket, WaitNode};
-use forebear_context::error::{Cycle, Error, Failure, WaitError};
+use forebear_context::error::{Cycle, Error, WaitError};
 use forebear_context::shim::atomic::Ordering;
 
 use crate::cancel;
 use crate::deadlock::cycle;
 use crate::deadlock::urgency;
 use crate::foreign;
+use crate::record::any;
 use crate::record::callback;
 use crate::record::fiber::{self, Fiber, LEFT_PARKED};
 use crate::record::header::Header;
@@ -264,8 +265,7 @@ pub(crate) unsafe fn prepare<'a>(
             None => foreign::settle_arenas(),
             Some(Ok(())) => {}
             Some(Err(error)) => {
-                let name = fiber.request().map_or("worker", Header::name).to_owned();
-                let failure = Failure::from_error(Error::from(error), name, None);
+                let failure = any::failure_inside(Error::from(error), fiber.request(), "worker");
                 return WaitStep::Refused(WaitError::Failed(failure));
             }
         }
