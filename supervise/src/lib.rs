@@ -54,8 +54,8 @@ pub use coordinator::{
 };
 pub use events::{EventError, EventWriter, SessionLog, Summary};
 pub use supervisor::{
-    Chief, ChiefDeath, ChiefDied, Prepared, Preparing, Readiness, Session, SessionManager, StepCounter,
-    SuperviseError, Supervisor, SupervisorBuilder,
+    Chief, ChiefDeath, ChiefDied, JobCancelled, Prepared, Preparing, Readiness, Session, SessionManager,
+    StepCounter, SuperviseError, Supervisor, SupervisorBuilder,
 };
 
 #[cfg(feature = "safetensors")]

@@ -39,10 +39,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebear::{Error, Failure, Request, is_cancelled, shield};
+use forebear::{Error, Failure, Request, WaitError, is_cancelled, shield};
 
 pub use self::builder::SupervisorBuilder;
-pub use self::error::{ChiefDied, SuperviseError};
+pub use self::error::{ChiefDied, JobCancelled, SuperviseError};
 pub use self::preparing::{Prepared, Preparing, Readiness, SessionManager};
 pub use self::role::{Chief, ChiefDeath};
 pub use self::session::Session;
@@ -175,11 +175,18 @@ impl<S: State> Supervisor<S> {
         };
         let waited = coordinator.runtime().try_run(body);
         // The request may count as cancelled though `f` has come to its end. What `f` has returned counts.
-        let ran = ran.unwrap_or_else(|| {
-            let error = waited.err().map_or_else(|| Error::from(forebear::Cancelled::new()), Error::from);
-            let follows = error.is_cancelled();
-            Err((Failure::from_error(error, "main", None), follows))
-        });
+        let ran = match (ran, waited) {
+            // `f` says that it was cancelled, and only its request knows why.
+            (Some(Err((failure, true))), Err(WaitError::TargetCancelled(reason))) => {
+                Err((JobCancelled::failure(reason, failure), true))
+            }
+            (Some(ran), _) => ran,
+            (None, waited) => {
+                let error = waited.err().map_or_else(|| Error::from(forebear::Cancelled::new()), Error::from);
+                let follows = error.is_cancelled();
+                Err((Failure::from_error(error, "main", None), follows))
+            }
+        };
         drop(session);
         let cut_short = is_cancelled();
         let (value, own) = match ran {

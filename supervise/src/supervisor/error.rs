@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebear::{BlockingError, Cancelled, Error, Failure};
+use forebear::{BlockingError, CancelReason, Cancelled, Error, Failure};
 
 use crate::{CheckpointError, EventError, JoinError, Straggler};
 
@@ -219,6 +219,53 @@ impl From<EventError> for SuperviseError {
 impl From<super::chief::AtFile> for SuperviseError {
     fn from((path, source): super::chief::AtFile) -> Self {
         SuperviseError::Io { path, source: Arc::new(source) }
+    }
+}
+
+/// The request that runs the closure of [`run`](super::Supervisor::run) was cancelled, and neither by a stop nor with its caller. Its
+/// [source](std::error::Error::source) is what the closure has returned.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::timer::{InProcessTimer, configure, expires};
+/// use forebear::{CancelReason, time::sleep};
+/// use forebear_supervise::{JobCancelled, Snapshot, Supervisor};
+///
+/// configure(InProcessTimer::new());
+/// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).build();
+/// let error = supervisor.run(|_| {
+///     let _timer = expires(Duration::from_millis(20))?;
+///     Ok(sleep(Duration::from_secs(60))?)
+/// });
+/// let error = error.unwrap_err();
+/// let cancelled = error.failure().and_then(|failure| failure.downcast_ref::<JobCancelled>());
+/// assert_eq!(cancelled.unwrap().reason, CancelReason::Expired);
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct JobCancelled {
+    /// Why it was cancelled.
+    pub reason: CancelReason,
+    returned: Failure,
+}
+
+impl JobCancelled {
+    /// What the job fails with: `main` has returned a cancellation as this failure, after it was cancelled for this reason.
+    pub(super) fn failure(reason: CancelReason, returned: Failure) -> Failure {
+        Failure::from_error(JobCancelled { reason, returned }.into(), "main", None)
+    }
+}
+
+impl fmt::Display for JobCancelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the job was cancelled: {}", self.reason)
+    }
+}
+
+impl StdError for JobCancelled {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        // That of `main` itself adds no more than the name of `main`.
+        if self.returned.path().len() > 1 { Some(&self.returned) } else { self.returned.source() }
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use forebear::Error;
 use forebear::sync::Event;
-use forebear_supervise::{JoinError, SavedSections, Sections, State, SuperviseError, Supervisor};
+use forebear::{CancelReason, Cancelled, Error, Failure, Request, WaitError, check_cancelled};
+use forebear_supervise::{
+    JobCancelled, JoinError, SavedSections, Sections, State, SuperviseError, Supervisor,
+};
 use tempfile::TempDir;
 
 use crate::support::{Watchdog, until};
@@ -187,4 +189,30 @@ fn a_job_may_change_the_directory_of_its_process() {
         })
         .unwrap();
     assert_eq!(steps(&start.join("job"))[0], 1);
+}
+
+#[test]
+fn the_error_of_a_job_that_was_cancelled_holds_the_reason_and_what_the_block_has_returned() {
+    let _dog = Watchdog::new("");
+    let dir = TempDir::new().unwrap();
+    let supervisor = counting(dir.path()).build();
+    let error = supervisor.run(|_| -> Result<(), _> {
+        Request::current().unwrap().abort(CancelReason::Other(7));
+        Ok(check_cancelled()?)
+    });
+    let error = error.unwrap_err();
+    let failure = error.failure().unwrap();
+    assert_eq!(failure.downcast_ref::<JobCancelled>().unwrap().reason, CancelReason::Other(7));
+    assert!(failure.chain().any(|link| link.is::<Cancelled>()), "what the block has returned");
+    assert!(format!("{failure:#}").starts_with("request `main` failed: the job was cancelled: reason 7: "));
+    // A failure that the block passes on keeps its name.
+    let error = supervisor.run(|_| -> Result<(), _> {
+        Request::current().unwrap().abort(CancelReason::Deadline);
+        let inner = WaitError::Failed(Failure::from_error(Cancelled::new().into(), "inner", None));
+        Err(inner.into())
+    });
+    let error = error.unwrap_err();
+    let text = format!("{:#}", error.failure().unwrap());
+    let wanted = "request `main` failed: the job was cancelled: its deadline passed: request `inner` failed: the request was cancelled";
+    assert!(text.starts_with(wanted), "{text}");
 }
