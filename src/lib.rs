@@ -115,7 +115,7 @@ pub mod pool {
 }
 
 pub use forebear_runtime::{
-    Abandoned, AnyRequest, BuildError, CancelOnDrop, CancelReason, Cancellation, Cancelled, Canceller,
+    Abandoned, AnyRequest, BuildError, CancelOnDrop, CancelReason, Cancellation, Cancelled, Canceller, Chain,
     Completer, Cycle, Dependencies, DoneFuture, Error, Failure, Laggard, LateEnd, Metrics, Outcome, Priority,
     Request, RequestBuilder, RequestId, RequestPool, RequestSet, Result, Runtime, RuntimeBuilder, Scope,
     ShutdownError, SourceLocation, StackError, State, TakeFuture, TimeoutError, WaitError, WaitFuture,

@@ -6,6 +6,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Instant;
 
+use forebear::Chain;
+
 pub use self::failure::{FailureKind, TaskError, TaskFailure, TypedError};
 pub(crate) use self::failure::{Kinded, drop_payload};
 
@@ -144,6 +146,9 @@ pub enum FetchError {
 
 impl fmt::Display for ClusterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return Chain::of(self).fmt(f);
+        }
         match self {
             ClusterError::Task(failure) => write!(f, "{failure}; what else was scheduled is cancelled"),
             ClusterError::NotRegistered { task } => {
@@ -180,6 +185,9 @@ impl StdError for ClusterError {
 
 impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return Chain::of(self).fmt(f);
+        }
         match self {
             FetchError::Task(failure) => failure.fmt(f),
             FetchError::Dropped => {
@@ -217,3 +225,17 @@ impl From<forebear::Cancelled> for ClusterError {
 
 /// What cancelled calls show as their source.
 static CANCELLED: forebear::Cancelled = forebear::Cancelled::new();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alternate_display_writes_the_causes() {
+        let wanted = "the calling request has been cancelled: the request was cancelled";
+        assert_eq!(format!("{:#}", ClusterError::Cancelled), wanted);
+        assert_eq!(format!("{:#}", FetchError::Cancelled), wanted);
+        assert_eq!(format!("{:#}", ClusterError::Fetch(FetchError::Cancelled)), wanted);
+        assert_eq!(format!("{:#}", ClusterError::Closed), ClusterError::Closed.to_string());
+    }
+}

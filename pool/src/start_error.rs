@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use crate::Options;
+use forebear_context::error::Chain;
 
 /// The most workers an engine may have.
 pub const MAX_WORKERS: usize = 1 << 14;
@@ -71,6 +72,9 @@ pub enum StartError {
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return Chain::of(self).fmt(f);
+        }
         match self {
             StartError::NoWorkers => f.write_str("an engine needs at least one worker"),
             StartError::TooManyWorkers { asked } => {
@@ -95,5 +99,17 @@ impl std::error::Error for StartError {
             StartError::Thread { source, .. } => Some(source),
             _ => None,
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alternate_display_writes_the_causes() {
+        let error = StartError::Thread { index: 2, source: io::Error::other("no more threads") };
+        assert_eq!(error.to_string(), "the thread of worker 2 could not be started");
+        assert_eq!(format!("{error:#}"), "the thread of worker 2 could not be started: no more threads");
     }
 }

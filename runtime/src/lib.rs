@@ -53,7 +53,7 @@ pub use self::{
     schedule::yielding::yield_now,
 };
 pub use forebear_context::error::{
-    CancelReason, Cancelled, Cycle, Error, Failure, Result, SourceLocation, StackError, TimeoutError,
+    CancelReason, Cancelled, Chain, Cycle, Error, Failure, Result, SourceLocation, StackError, TimeoutError,
     WaitError,
 };
 #[cfg(panic = "unwind")]

@@ -28,6 +28,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use forebear::Chain;
+
 use self::file::FileRecord;
 use self::proto::Message;
 use self::queue::{Queue, Refused};
@@ -90,6 +92,9 @@ pub enum EventError {
 
 impl fmt::Display for EventError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return Chain::of(self).fmt(f);
+        }
         match self {
             EventError::Io { path, .. } => write!(f, "{}: events could not be written", path.display()),
             EventError::Cancelled => f.write_str("the writing of an event was cut short"),

@@ -24,6 +24,34 @@ pub struct Chain<'a> {
 const LONGEST: u16 = 1_000;
 
 impl<'a> Chain<'a> {
+    /// The chain that begins with this error. Its `Display` is what the types of this crate write with `{:#}`: an error type of your own writes it
+    /// there, too.
+    ///
+    /// ```
+    /// use std::{error, fmt};
+    /// use forebear::{Chain, TimeoutError};
+    ///
+    /// #[derive(Debug)]
+    /// struct NotLoaded(TimeoutError);
+    ///
+    /// impl error::Error for NotLoaded {
+    ///     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+    ///         Some(&self.0)
+    ///     }
+    /// }
+    ///
+    /// impl fmt::Display for NotLoaded {
+    ///     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    ///         if f.alternate() { Chain::of(self).fmt(f) } else { f.write_str("not loaded") }
+    ///     }
+    /// }
+    /// let error = NotLoaded(TimeoutError::TimedOut);
+    /// assert_eq!(format!("{error:#}"), "not loaded: the wait timed out");
+    /// ```
+    pub fn of(error: &'a (dyn StdError + 'static)) -> Self {
+        Chain::new(error)
+    }
+
     pub(super) fn new(first: &'a (dyn StdError + 'static)) -> Self {
         Chain { next: Some(first), left: LONGEST - 1 }
     }
@@ -48,6 +76,13 @@ impl<'a> Iterator for Chain<'a> {
 }
 
 impl FusedIterator for Chain<'_> {}
+
+/// The links that are left, in one line: each link, and what caused it, after a colon; last, which requests have passed a failure on. Flags have no effect.
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_line(f, self.clone())
+    }
+}
 
 /// The first `E` in the chain of `first`. A [`WaitError`] shows neither the failure nor the cycle in it as its source, since it
 /// writes them itself; so these two are looked at here.

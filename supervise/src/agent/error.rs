@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::path::PathBuf;
 use std::{fmt, io};
 
+use forebear::Chain;
 use forebear::timer::TimerError;
 
 /// Why an agent could not be made, or could not run its group. It has stopped what it had started.
@@ -78,6 +79,9 @@ pub enum AgentError {
 
 impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return Chain::of(self).fmt(f);
+        }
         match self {
             AgentError::EntryMissing => {
                 f.write_str("this program cannot start workers: call `agent::entry()` first in `main`, or name a launcher")

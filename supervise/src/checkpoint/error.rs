@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use forebear::{BlockingError, Error};
+use forebear::{BlockingError, Chain, Error};
 
 /// Why a checkpoint could not be written or read.
 ///
@@ -87,6 +87,9 @@ pub enum CheckpointError {
 
 impl fmt::Display for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return Chain::of(self).fmt(f);
+        }
         match self {
             CheckpointError::Io { path, .. } => {
                 write!(f, "{}: the system has refused an operation there", path.display())

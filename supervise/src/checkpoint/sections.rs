@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
-use forebear::Error;
+use forebear::{Chain, Error};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -139,6 +139,9 @@ pub enum SectionError {
 
 impl fmt::Display for SectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return Chain::of(self).fmt(f);
+        }
         match self {
             SectionError::Missing { section } => write!(f, "the checkpoint has no section `{section}`"),
             SectionError::Twice { section } => write!(f, "the section `{section}` is there already"),

@@ -6,8 +6,8 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebear::Failure;
 use forebear::dump::Dump;
+use forebear::{Chain, Failure};
 
 use super::board::{Join, Left, since};
 use super::{Coordinator, Joinable};
@@ -187,7 +187,7 @@ impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             JoinError::Failed { failure, stragglers, .. } => {
-                write!(f, "{failure}")?;
+                failure.fmt(f)?;
                 if !stragglers.is_empty() {
                     write!(f, "; still running: {}", Names(stragglers))?;
                 }
@@ -196,6 +196,7 @@ impl fmt::Display for JoinError {
             JoinError::Stragglers { stragglers, grace } => {
                 write!(f, "still running {grace:?} after the stop: {}", Names(stragglers))
             }
+            JoinError::Register { .. } | JoinError::Cancelled if f.alternate() => Chain::of(self).fmt(f),
             JoinError::Register { .. } => f.write_str("a worker could not be registered"),
             JoinError::OwnWorker { worker } => write!(
                 f,

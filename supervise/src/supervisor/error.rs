@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebear::{BlockingError, CancelReason, Cancelled, Error, Failure};
+use forebear::{BlockingError, CancelReason, Cancelled, Chain, Error, Failure};
 
 use crate::{CheckpointError, EventError, JoinError, Straggler};
 
@@ -125,7 +125,16 @@ impl SuperviseError {
 impl fmt::Display for SuperviseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SuperviseError::Job(error) => write!(f, "the job has not ended well: {error}"),
+            // It writes the requests that have passed the failure on, and no chain shows these.
+            SuperviseError::Job(_) => {}
+            _ if f.alternate() => return Chain::of(self).fmt(f),
+            _ => {}
+        }
+        match self {
+            SuperviseError::Job(error) => {
+                f.write_str("the job has not ended well: ")?;
+                error.fmt(f)
+            }
             SuperviseError::Prepare { .. } => f.write_str("the state could not be prepared"),
             SuperviseError::NothingToStartFrom { missing } => write!(
                 f,
@@ -258,6 +267,9 @@ impl JobCancelled {
 
 impl fmt::Display for JobCancelled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return Chain::of(self).fmt(f);
+        }
         write!(f, "the job was cancelled: {}", self.reason)
     }
 }

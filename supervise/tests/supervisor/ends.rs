@@ -216,3 +216,22 @@ fn the_error_of_a_job_that_was_cancelled_holds_the_reason_and_what_the_block_has
     let wanted = "request `main` failed: the job was cancelled: its deadline passed: request `inner` failed: the request was cancelled";
     assert!(text.starts_with(wanted), "{text}");
 }
+
+#[test]
+fn the_alternate_display_of_the_errors_writes_the_causes_and_who_has_passed_the_failure_on() {
+    let _dog = Watchdog::new("");
+    let dir = TempDir::new().unwrap();
+    let supervisor = counting(dir.path()).build();
+    let error = supervisor.run(|_| -> Result<(), _> {
+        let read = Request::builder().name("read").try_spawn(|| Err::<(), _>(Error::other("no disk")));
+        Ok(read.take()?)
+    });
+    let error = error.unwrap_err();
+    let wanted = "request `read` failed: no disk (passed on by `main`)";
+    assert_eq!(format!("{error:#}"), format!("the job has not ended well: {wanted}"));
+    let SuperviseError::Job(error) = error else { panic!("{error}") };
+    assert_eq!(format!("{error:#}"), wanted);
+    assert_eq!(error.to_string(), "request `read` failed", "only the alternate form");
+    let cancelled = [format!("{:#}", JoinError::Cancelled), format!("{:#}", SuperviseError::Cancelled)];
+    assert!(cancelled.iter().all(|text| text.ends_with(": the request was cancelled")), "{cancelled:?}");
+}

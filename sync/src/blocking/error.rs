@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::{fmt, io};
 
-use forebear_context::error::Cancelled;
+use forebear_context::error::{Cancelled, Chain};
 
 /// [`blocking`](super::blocking()) has not called its function, or does not answer what that returns.
 ///
@@ -28,6 +28,7 @@ pub enum BlockingError {
 impl fmt::Display for BlockingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            BlockingError::Cancelled if f.alternate() => Chain::of(self).fmt(f),
             BlockingError::Cancelled => f.write_str("the wait for a blocking call was cut short"),
             BlockingError::NoThread(error) => write!(
                 f,

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::{fmt, io};
 
-use forebear_context::error::Failure;
+use forebear_context::error::{Chain, Failure};
 
 /// An error of a client, queue or server of timers.
 ///
@@ -75,6 +75,9 @@ impl TimerError {
 
 impl fmt::Display for TimerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return Chain::of(self).fmt(f);
+        }
         match self {
             TimerError::NotConfigured => {
                 f.write_str("there is no timer client: configure one first, or give one to the builder")
@@ -115,5 +118,18 @@ impl StdError for TimerError {
 impl From<io::Error> for TimerError {
     fn from(error: io::Error) -> TimerError {
         TimerError::Io(error)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alternate_display_writes_the_causes() {
+        let failure = Failure::from_error(forebear_context::error::Error::other("no disk"), "rounds", None);
+        let error = TimerError::Io(io::Error::other(failure));
+        assert_eq!(error.to_string(), "timer messages cannot pass: request `rounds` failed");
+        assert_eq!(format!("{error:#}"), format!("{error}: no disk"));
     }
 }
