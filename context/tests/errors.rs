@@ -170,7 +170,7 @@ mod cancellation {
         let chain = texts(Error::from(Cancelled::new()).chain());
         assert_eq!(chain, ["the request was cancelled"]);
         let error = Error::from(WaitError::Cancelled);
-        assert_eq!(texts(error.chain()), ["the wait was cut short", "the request was cancelled"]);
+        assert_eq!(texts(error.chain()), ["the wait was cancelled", "the request was cancelled"]);
         let hidden = Error::from(RenderError::Stopped(Cancelled::new()));
         assert!(hidden.chain().last().expect("a last link").is::<Cancelled>());
     }

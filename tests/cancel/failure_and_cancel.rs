@@ -52,7 +52,7 @@ fn expected(how: How, when: When) -> &'static str {
         (How::Value, _) => "finished",
         (How::Error, _) => "failed: no disk",
         (How::Panic, _) => "failed: boo",
-        (How::Cancelled | How::Unwinds, _) => "failed: the wait was cut short",
+        (How::Cancelled | How::Unwinds, _) => "failed: the wait was cancelled",
     }
 }
 

@@ -116,7 +116,7 @@ impl fmt::Display for CancelReason {
             CancelReason::PoolCancelled => "its pool was cancelled",
             CancelReason::Deadline => "its deadline passed",
             CancelReason::Expired => "its expiration timer ran out",
-            CancelReason::Stopped => "what manages it was stopped",
+            CancelReason::Stopped => "its coordinator or supervisor was stopped",
             CancelReason::Shutdown => "its runtime was shut down",
             CancelReason::ThreadExited => "the thread that ran it has exited",
             CancelReason::Other(n) => return write!(f, "reason {n}"),

@@ -116,7 +116,7 @@ impl WaitError {
 impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WaitError::Cancelled => f.write_str("the wait was cut short"),
+            WaitError::Cancelled => f.write_str("the wait was cancelled"),
             WaitError::TargetCancelled(why) => write!(f, "the request waited for was cancelled: {why}"),
             WaitError::TimedOut => f.write_str("the wait timed out"),
             WaitError::Failed(failure) => fmt::Display::fmt(failure, f),
@@ -188,7 +188,7 @@ impl fmt::Display for TimeoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             TimeoutError::TimedOut => "the wait timed out",
-            TimeoutError::Cancelled => "the wait was cut short",
+            TimeoutError::Cancelled => "the wait was cancelled",
         })
     }
 }

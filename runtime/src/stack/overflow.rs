@@ -22,7 +22,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Once;
 
-use super::{GUARD, OVERHEAD, SLOTS};
+use super::{GUARD, MAX, OVERHEAD, SLOTS};
 use crate::record::fiber;
 use crate::record::header::Header;
 use crate::stack::coroutine::Coroutine;
@@ -145,7 +145,9 @@ fn report(coroutine: &Coroutine) -> ! {
     line.put_escaped(name);
     line.put("' overflowed its ");
     line.put_number(size >> 10);
-    line.put(" KiB stack: give it more by Request::builder().stack_size(bytes), or all by RuntimeBuilder::stack_size\n");
+    line.put(" KiB stack: give it more, up to ");
+    line.put_number(MAX >> 10);
+    line.put(" KiB, by Request::builder().stack_size(bytes), or all by RuntimeBuilder::stack_size\n");
     // SAFETY: the buffer is ours. Nothing can be done about a failed write.
     unsafe {
         libc::write(2, line.text.as_ptr().cast(), line.len);
@@ -174,7 +176,9 @@ unsafe fn report_on_thread(request: &Header, limit: usize, at: usize, context: *
     line.put(
         "' overflowed the stack of the thread that runs it itself while it waits: say how much it needs by ",
     );
-    line.put("Request::builder().stack_size(bytes), and it runs elsewhere if the thread has less\n");
+    line.put("Request::builder().stack_size(bytes), up to ");
+    line.put_number(MAX >> 10);
+    line.put(" KiB, and it runs elsewhere if the thread has less\n");
     // SAFETY: the buffer is ours. Nothing can be done about a failed write.
     unsafe { libc::write(2, line.text.as_ptr().cast(), line.len) };
 }

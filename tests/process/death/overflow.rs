@@ -11,13 +11,16 @@ use crate::child::{self, End};
 /// What a request can use of the default stack, in KiB: a slot of 1 MiB or of 256 KiB, less 16 KiB.
 const DEFAULT: usize = if cfg!(debug_assertions) { 1008 } else { 240 };
 
+/// The largest stack, in KiB: the largest slot, less the same.
+const MOST: usize = (16 << 10) - 16;
+
 /// The one line of the report, all of standard error.
 #[track_caller]
 fn assert_reported(end: &End, name: &str, size: usize) {
     assert_eq!(
         end.stderr,
         format!(
-            "forebear: request '{name}' overflowed its {size} KiB stack: give it more by \
+            "forebear: request '{name}' overflowed its {size} KiB stack: give it more, up to {MOST} KiB, by \
              Request::builder().stack_size(bytes), or all by RuntimeBuilder::stack_size\n"
         )
     );
@@ -279,7 +282,7 @@ fn an_overflow_of_a_plain_thread_is_left_to_std() {
 fn assert_reported_by_both(end: &End, name: &str, thread: &str) {
     let ours = format!(
         "forebear: request '{name}' overflowed the stack of the thread that runs it itself while it waits: say how much \
-         it needs by Request::builder().stack_size(bytes), and it runs elsewhere if the thread has less\n"
+         it needs by Request::builder().stack_size(bytes), up to {MOST} KiB, and it runs elsewhere if the thread has less\n"
     );
     assert!(end.stderr.starts_with(&ours), "{end:#?}");
     assert_eq!(end.stderr.matches("forebear").count(), 1, "{end:#?}");
