@@ -30,6 +30,7 @@
 //! For CPU-heavy, dependency-shaped programs in blocking style: image and volume viewers, block-wise pipelines,
 //! simulation, build and game tools, and libraries below such programs. For pure data parallelism rayon is as fast and
 //! simpler; for tens of thousands of sockets take tokio.
+//! [From rayon or tokio](https://github.com/forebear-rs/forebear/blob/main/docs/migration.md) says what to write here for what such a program has.
 //!
 //! # The pieces
 //!
@@ -267,3 +268,9 @@ pub mod prelude {
 #[doc = include_str!("../README.md")]
 #[derive(Debug)]
 pub struct Readme;
+
+/// The programs of the page for those who come from rayon or tokio, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/migration.md")]
+#[derive(Debug)]
+pub struct Migration;

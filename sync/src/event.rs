@@ -31,6 +31,7 @@ use crate::wait_set::WaitSet;
 /// thread.join().unwrap();
 /// # Ok::<(), forebear::Cancelled>(())
 /// ```
+#[doc(alias = "Notify")]
 pub struct Event {
     is_set: AtomicBool,
     wait_set: WaitSet,

@@ -35,6 +35,7 @@ use crate::queued_wait::{Answer, Limit};
 /// assert_eq!(NAME.get_or_init(|| "second".to_owned()), "first");
 /// assert_eq!(NAME.set("third".to_owned()), Err("third".to_owned()));
 /// ```
+#[doc(alias = "OnceCell")]
 pub struct OnceLock<T> {
     once: Once,
     /// `Some` if the once is done. Written by the caller that runs it.

@@ -251,6 +251,7 @@ impl<T> RequestSet<T> {
     /// # Panics
     ///
     /// In a `no_suspend` region, if it would have to wait.
+    #[doc(alias = "join_next")]
     #[track_caller]
     pub fn wait_next(&mut self) -> Result<Option<(usize, Request<T>)>, Cancelled> {
         self.next_within(None).map_err(|_| Cancelled::new())

@@ -42,6 +42,7 @@ use crate::state::word::FINISHED;
 /// any.watch()?; // it is over
 /// # Ok::<(), forebear::WaitError>(())
 /// ```
+#[doc(alias = "AbortHandle")]
 pub struct AnyRequest {
     header: NonNull<Header>,
 }

@@ -29,6 +29,7 @@ const AT_FIRST: usize = 1 << 16;
 /// assert_eq!(sender.try_send("too many"), Err(TrySendError::Full("too many")));
 /// assert_eq!(receiver.recv(), Ok("here"));
 /// ```
+#[doc(alias = "mpsc")]
 #[must_use]
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     bounded_by(capacity, Label::NONE)

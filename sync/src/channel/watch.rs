@@ -182,6 +182,7 @@ impl<T> Sender<T> {
     }
 
     /// The current value.
+    #[doc(alias = "borrow")]
     #[must_use]
     pub fn get(&self) -> Counted<T> {
         self.shared.state.with(|state| state.value.clone())
@@ -244,6 +245,7 @@ impl<T> Receiver<T> {
     /// assert_eq!(*receiver.get(), 8);
     /// assert!(receiver.has_changed());
     /// ```
+    #[doc(alias = "borrow")]
     #[must_use]
     pub fn get(&self) -> Counted<T> {
         self.shared.state.with(|state| state.value.clone())
@@ -260,6 +262,7 @@ impl<T> Receiver<T> {
     /// # Panics
     ///
     /// In a `no_suspend` region, if it would have to wait.
+    #[doc(alias = "changed")]
     #[inline(always)]
     #[track_caller]
     pub fn recv(&mut self) -> Result<Counted<T>, RecvError> {

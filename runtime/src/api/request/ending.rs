@@ -248,6 +248,7 @@ fn done<T>(
 /// drop(page); // the user has left it
 /// assert!(image.is_cancelled());
 /// ```
+#[doc(alias = "AbortOnDropHandle")]
 #[must_use = "it cancels the request when it is dropped"]
 pub struct CancelOnDrop {
     request: Option<AnyRequest>,

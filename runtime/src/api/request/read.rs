@@ -57,6 +57,7 @@ impl<T> Request<T> {
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](crate::yield_now).
+    #[doc(alias = "is_finished")]
     #[must_use]
     pub fn is_done(&self) -> bool {
         crate::api::any::is_done(self.header())

@@ -39,6 +39,7 @@ impl Runtime {
     /// assert!(runtime.run(|| Request::current().is_some()));
     /// # Ok::<(), forebear::BuildError>(())
     /// ```
+    #[doc(alias = "install")]
     #[track_caller]
     pub fn run<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
         let (named, mut caught) = (type_of(&f), None);
@@ -237,6 +238,7 @@ fn run_to_its_end(request: &Request<()>, answer: Result<(), WaitError>) -> Resul
 /// ```
 /// assert!(forebear::parallelism().get() >= 1);
 /// ```
+#[doc(alias = "current_num_threads")]
 #[must_use]
 pub fn parallelism() -> std::num::NonZero<usize> {
     let workers = match foreign::fiber() {
