@@ -55,6 +55,62 @@
 //!   last two are features of their names: what they stand on comes with them.
 //! * [`pool`]: plain worker threads with a queue discipline of your choice, without requests.
 //!
+//! # A table of shared requests
+//!
+//! Memoised queries, blocks, thumbnails: the table has a [`Request`] for each key, and who needs a value waits for it. Two obvious forms are wrong:
+//!
+//! * An entry that is a child of the request that asked first is cancelled with it, or if it fails, unless another waits for the entry at that moment.
+//!   Later readers find it in the table, and their waits answer [`WaitError::TargetCancelled`]. So make entries
+//!   [`detached()`](RequestBuilder::detached), and replace an entry that was cancelled.
+//! * A job that submits its entries and waits for them one by one wants one of them at a time. If it is cancelled, the others go on, since a detached
+//!   request has no parent. Prefetch by [`wait_all`], [`RequestSet`] or [`then_all`](fn@then_all): they want all entries until they are over.
+//!
+//! ```
+//! use std::collections::HashMap;
+//! use std::sync::Arc;
+//! use forebear::sync::Mutex;
+//! use forebear::{CancelReason, Request, WaitError, wait_all};
+//!
+//! #[derive(Default)]
+//! struct Table(Mutex<HashMap<u64, Request<u64>>>);
+//!
+//! impl Table {
+//!     fn entry(self: &Arc<Table>, n: u64) -> Request<u64> {
+//!         let new = || {
+//!             let table = Arc::clone(self);
+//!             Request::builder().name(format!("fibonacci {n}")).detached().try_build(move || Ok(match n {
+//!                 0 | 1 => n,
+//!                 _ => table.get(&[n - 2, n - 1])?.iter().sum(),
+//!             }))
+//!         };
+//!         let mut entries = self.0.lock();
+//!         let entry = entries.entry(n).or_insert_with(new);
+//!         if entry.is_cancelled() {
+//!             *entry = new();
+//!         }
+//!         entry.clone()
+//!     }
+//!
+//!     fn get(self: &Arc<Table>, numbers: &[u64]) -> Result<Vec<u64>, WaitError> {
+//!         loop {
+//!             let entries: Vec<_> = numbers.iter().map(|n| self.entry(*n)).collect();
+//!             match wait_all(&entries) {
+//!                 // With a job that wanted it: the next round has another entry.
+//!                 Err(WaitError::TargetCancelled(CancelReason::Asked)) => {}
+//!                 values => return Ok(values?.into_iter().copied().collect()),
+//!             }
+//!         }
+//!     }
+//! }
+//!
+//! let table = Arc::<Table>::default();
+//! assert_eq!(table.get(&[50, 10])?, [12_586_269_025, 55]);
+//! # Ok::<(), WaitError>(())
+//! ```
+//!
+//! Entries that need each other answer [`WaitError::CircularWait`], with their names. The example
+//! [`memo_table`](https://github.com/forebear-rs/forebear/blob/main/examples/memo_table.rs) shows a cancelled job and a cycle.
+//!
 //! # What pinning cannot make sound
 //!
 //! A started request stays on one worker for its life, so `Rc`, `RefCell` guards and other `!Send` values may live
