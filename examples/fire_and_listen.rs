@@ -1,9 +1,12 @@
 //! Fire and listen: a window orders work, goes on drawing itself, and is told what became of it.
 //!
 //! A thread with an event loop must never wait. So it hangs callbacks on what it orders, and each of them does one thing:
-//! it posts an event, here through a channel of std's, in a program with a window through whatever its toolkit has
+//! it posts an event, here through a channel, in a program with a window through whatever its toolkit has
 //! (`EventLoopProxy::send_event`, `glib::MainContext::invoke`, …). The handles may be dropped, the work continues; the
 //! window keeps untyped ones for its *Cancel* button.
+//!
+//! The callbacks post by `try_send`. A callback runs as the request that has ended, and `send` is a cancellation point: in a callback of a
+//! cancelled request it answers `Cancelled` and sends nothing, and so the window would never hear that its button worked.
 //!
 //! The user of this window orders four pictures, sees the first of them, and presses *Cancel*.
 //!
@@ -12,8 +15,8 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
 
+use forebear::channel::{Receiver, Sender, unbounded};
 use forebear::prelude::*;
 use forebear::{Error, yield_now};
 
@@ -50,7 +53,7 @@ impl Window {
     fn new() -> Result<(Window, Receiver<Event>), Box<dyn std::error::Error>> {
         // One worker, so that the orders are begun in the order in which they are given.
         let rt = Runtime::builder().workers(1).build()?;
-        let (post, events) = mpsc::channel();
+        let (post, events) = unbounded();
         Ok((Window { rt, post, ordered: Vec::new() }, events))
     }
 
@@ -59,20 +62,24 @@ impl Window {
         println!("ordered: {name}");
         let picture = Request::builder().name(name).on(&self.rt).try_build(paint);
         let [ready, broken, stopped, over] = std::array::from_fn(|_| self.post.clone());
-        // If nobody listens any more, nobody needs to be told: hence `let _`.
+        // If nobody listens any more, nobody needs to be told: hence `let _`. An unbounded channel is never full.
         picture
             .on_finished(move |pixels: &Pixels| {
-                let _ = ready.send(Event::Ready { name, pixels: pixels.clone() });
+                let _ = ready.try_send(Event::Ready { name, pixels: pixels.clone() });
             })
             .on_failed(move |failure| {
-                let _ = broken.send(Event::Broken { name, why: failure.error().to_string() });
+                let _ = broken.try_send(Event::Broken { name, why: failure.error().to_string() });
             })
             .on_cancelled(move || {
-                let _ = stopped.send(Event::Stopped { name });
+                let told = stopped.try_send(Event::Stopped { name });
+                assert!(
+                    told.is_ok(),
+                    "a cancelled request's callback can post, and the window listens to the end"
+                );
             })
             // After the one of the three that was called.
             .on_done(move |_| {
-                let _ = over.send(Event::Over);
+                let _ = over.try_send(Event::Over);
             })
             .submit();
         self.ordered.push(picture.to_untyped());

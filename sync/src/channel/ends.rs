@@ -137,7 +137,8 @@ pub struct Receiver<T> {
 impl<T> Sender<T> {
     /// Sends `item`; waits until there is room, or for capacity 0 until it is received.
     ///
-    /// Suspends. A cancellation point.
+    /// Suspends. A cancellation point, also if there is room: a cancelled request sends nothing, nor do its callbacks, as
+    /// `on_cancelled`. There, call [`try_send`](Self::try_send), or send inside [`shield`](https://docs.rs/forebear/latest/forebear/fn.shield.html).
     ///
     /// # Errors
     ///

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::channel;
 
+use forebear::channel::{SendError, bounded, oneshot, unbounded, watch};
 use forebear::{
     CancelReason, Cancellation, Request, WaitError, is_cancelled, join, scope, shield, spawn, try_spawn,
     yield_now,
@@ -108,6 +109,38 @@ fn in_callbacks_of_a_cancelled_request_waits_answer_cancelled_unless_shielded() 
         for answers in [found.try_recv().unwrap(), found.try_recv().unwrap()] {
             assert_eq!(answers, [true; 8]);
         }
+    });
+}
+
+/// A `send` is a cancellation point, also where there is room, and would lose the event that the callback is for.
+#[test]
+fn callbacks_of_a_cancelled_request_report_by_try_send() {
+    at_each_end(|end, request, bring| {
+        if end.group != "cancelled" {
+            return;
+        }
+        let (events, told) = unbounded();
+        let (narrow, room) = bounded(2);
+        let (latest, seen) = watch::channel(0);
+        let report = |who| {
+            let (events, narrow, latest) = (events.clone(), narrow.clone(), latest.clone());
+            let (once, heard) = oneshot::channel();
+            let report = move || {
+                assert_eq!(events.send(0), Err(SendError::Cancelled(0)));
+                assert_eq!(narrow.send(0), Err(SendError::Cancelled(0)));
+                events.try_send(who).unwrap();
+                shield(|| narrow.send(who)).unwrap();
+                once.send(who).unwrap();
+                latest.send(who).unwrap();
+            };
+            (report, heard)
+        };
+        let ((a, first), (b, second)) = (report(1), report(2));
+        request.on_cancelled(a).on_done(move |_| b());
+        bring(request);
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(room.try_iter().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((first.try_recv(), second.try_recv(), *seen.get()), (Ok(1), Ok(2), 2));
     });
 }
 

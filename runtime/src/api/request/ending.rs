@@ -88,6 +88,9 @@ impl<T> Request<T> {
     /// request ran and as a part of it: it is the current request, and they may wait, create and cancel. For them alone
     /// the request has ended: a wait for it returns at once, but a `take` is refused as circular.
     ///
+    /// If the request was cancelled, every cancellation point of a callback answers `Cancelled`, and a channel's `send` is one:
+    /// [`on_cancelled`](Self::on_cancelled) says what to call instead.
+    ///
     /// If the request is over already, this call runs `f` itself, if this was the outcome. If `f` panics the request has failed: the rest of
     /// these callbacks is left out, and those of failure are called.
     ///
@@ -136,12 +139,29 @@ impl<T> Request<T> {
     /// Calls `f` when the request has ended as cancelled. A panic of `f` goes to the panic hook. For the rest see
     /// [`on_finished`](Self::on_finished).
     ///
+    /// `f` runs as the cancelled request. So every cancellation point in it answers `Cancelled`, and
+    /// [`Sender::send`](https://docs.rs/forebear/latest/forebear/channel/struct.Sender.html#method.send) is one: it sends nothing, and
+    /// `let _ = sender.send(…)` loses the event. These deliver: `try_send`, `send` of a oneshot or watch channel, a channel of std. If `f` has to wait,
+    /// as for room in a bounded channel, let it do so inside [`shield`](crate::shield()).
+    ///
     /// ```
     /// use forebear::Request;
     /// let (send, told) = std::sync::mpsc::channel();
     /// let never = Request::new(|| ());
     /// never.on_cancelled(move || send.send(()).unwrap()).cancel();
     /// assert_eq!(told.recv(), Ok(()));
+    /// ```
+    ///
+    /// The same by forebear's own channel:
+    ///
+    /// ```
+    /// use forebear::Request;
+    /// use forebear::channel::unbounded;
+    ///
+    /// let (events, told) = unbounded();
+    /// let never = Request::new(|| ());
+    /// never.on_cancelled(move || events.try_send("cancelled").expect("somebody listens")).cancel();
+    /// assert_eq!(told.recv(), Ok("cancelled"));
     /// ```
     #[doc(alias = "notify_cancelled")]
     pub fn on_cancelled(&self, f: impl FnOnce() + Send + 'static) -> &Self {
@@ -153,6 +173,8 @@ impl<T> Request<T> {
     /// Has `f` called with the outcome when the request has ended, however; after the callbacks of that outcome. A panic
     /// of `f` goes to the hook. The request is over for others only after the last callback has returned: until then
     /// [`state`](Request::state) returns `Running` or `Suspended` to them, and [`is_done`](Request::is_done) is false. For the rest see [`on_finished`](Self::on_finished).
+    ///
+    /// If the request was cancelled, `f` cannot report that by a channel's `send`, a cancellation point: see [`on_cancelled`](Self::on_cancelled).
     ///
     /// ```
     /// use forebear::{Outcome, Request};
