@@ -165,6 +165,32 @@ impl RuntimeBuilder {
     /// assert_eq!(trace(7), trace(7));
     /// assert!((1..50).any(|seed| trace(seed) != trace(0)));
     /// ```
+    ///
+    /// As with [`workers(0)`](Self::workers), a wait for an item, an event, a lock or a completion is not answered when no request can continue: another thread
+    /// might still send. So a test in which `runtime.run(|| receiver.recv())` waits and no sender is left to act hangs, without a word. In two ways such a
+    /// test fails instead. A [limit](https://docs.rs/forebear/latest/forebear/time/fn.try_timeout.html) of an hour answers
+    /// [`TimedOut`](crate::WaitError::TimedOut) at once, since the clock jumps. And [`finish`](crate::Runtime::finish) aborts each request that
+    /// cannot continue, and names it in a [warning](Self::on_warning), with what it waits for.
+    ///
+    /// ```
+    /// use forebear::channel::bounded_named;
+    /// use forebear::{Runtime, WaitError, time};
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// let an_hour = Duration::from_secs(3600);
+    /// let (_sender, receiver) = bounded_named::<u32>("orders", 1); // nobody sends
+    /// let (warn, warnings) = mpsc::channel();
+    /// let runtime = Runtime::builder().seeded(1).on_warning(move |text| _ = warn.send(text.to_owned())).build()?;
+    /// let answer = runtime.run(|| time::try_timeout(an_hour, || Ok(receiver.recv()?)));
+    /// assert!(matches!(answer, Err(WaitError::TimedOut)));
+    ///
+    /// let shop = runtime.try_spawn(move || Ok(receiver.recv()?));
+    /// runtime.finish(an_hour)?;
+    /// assert!(matches!(shop.wait(), Err(WaitError::TargetCancelled(_))));
+    /// assert!(warnings.try_iter().any(|text| text.contains("orders")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn seeded(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
