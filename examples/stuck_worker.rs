@@ -4,7 +4,8 @@
 //! nothing inside them can say so any more. But the time was told to a server in another process before, and at the deadline that server kills
 //! the process. The program prints who was killed, when, and how late; the other workers end well.
 //!
-//! The workers are this program, started again.
+//! The workers are this program, started again. Their server is in it, so no worker may outlive it: at its start each asks the kernel
+//! to kill it when the program ends, however that ends.
 //!
 //! ```text
 //! cargo run --release --features local-timers --example stuck_worker
@@ -14,14 +15,15 @@
 mod program {
     use std::collections::BTreeMap;
     use std::error::Error;
-    use std::os::unix::process::ExitStatusExt;
-    use std::process::Command;
+    use std::os::unix::process::{ExitStatusExt, parent_id};
+    use std::process::{self, Command};
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
     use std::{env, hint, thread};
 
     use forebear::timer::local::{LocalTimerServer, configure_from_env};
     use forebear::timer::{TimerEvent, expires};
+    use rustix::process::{Signal, set_parent_process_death_signal};
 
     const WORKERS: u32 = 8;
     /// What a step may take.
@@ -29,14 +31,27 @@ mod program {
     const KILLED: i32 = 9;
 
     pub(crate) fn main() -> Result<(), Box<dyn Error>> {
-        match env::args().nth(1) {
-            Some(number) => worker(number.parse()?),
-            None => start_workers(),
+        let mut arguments = env::args().skip(1);
+        match (arguments.next(), arguments.next()) {
+            (Some(number), Some(parent)) => {
+                end_with(parent.parse()?)?;
+                worker(number.parse()?)
+            }
+            _ => start_workers(),
         }
     }
 
     fn gets_stuck(number: u32) -> bool {
         number % 2 == 1
+    }
+
+    /// Has the kernel kill this process when its parent ends; one that has ended before will not be reported any more.
+    fn end_with(parent: u32) -> Result<(), Box<dyn Error>> {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        if parent_id() != parent {
+            return Err("the program that started this worker is gone".into());
+        }
+        Ok(())
     }
 
     /// One of the eight. It knows nothing of the server but what its environment says.
@@ -80,7 +95,8 @@ mod program {
         let mut children = BTreeMap::new();
         for number in 0..WORKERS {
             let mut command = Command::new(env::current_exe()?);
-            let child = server.pass_to(command.arg(number.to_string())).spawn()?;
+            command.args([number, process::id()].map(|argument| argument.to_string()));
+            let child = server.pass_to(&mut command).spawn()?;
             children.insert(child.id(), (number, child));
         }
         let mut died = Vec::new();
