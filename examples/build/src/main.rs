@@ -12,7 +12,7 @@
 //!   started.
 //! * A semaphore bounds how many commands run at a time.
 //! * Ctrl-C aborts all requests, and so kills all children. So does the first failure, unless `--keep-going` is given.
-//! * It ends with 1 if a target was not built, and with 2 if the file or the arguments are wrong.
+//! * It ends with 1 if a target was not built or the result cannot be printed, and with 2 if the file or the arguments are wrong.
 //! * Requests that are declared can form no cycle, since each names others that exist. A cycle in the file is found, and named, when they are made.
 
 mod buildfile;
@@ -20,6 +20,7 @@ mod show;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io::{self, Write as _};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus, Stdio};
@@ -42,12 +43,13 @@ struct Args {
     #[arg(short, long)]
     file: Option<PathBuf>,
     /// How many commands may run at a time.
-    #[arg(short, long, default_value = "2")]
+    #[arg(short, long, default_value = "2", requires = "file")]
     jobs: NonZero<usize>,
     /// Build what does not need what has failed.
-    #[arg(short, long)]
+    #[arg(short, long, requires = "file")]
     keep_going: bool,
     /// What to build; by default the first target of the file.
+    #[arg(requires = "file")]
     targets: Vec<String>,
 }
 
@@ -90,6 +92,26 @@ impl fmt::Display for Became {
             Became::Failed(why) => write!(f, "failed: {why}"),
             Became::Stopped => f.write_str("stopped"),
         }
+    }
+}
+
+/// Standard output is full, for instance.
+#[derive(Debug)]
+struct CannotPrint(io::Error);
+
+impl fmt::Display for CannotPrint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot print the result: {}", self.0)
+    }
+}
+
+impl std::error::Error for CannotPrint {}
+
+/// Prints a line. A reader who has gone away (`| head`) is no failure: the targets are built.
+fn print(line: impl fmt::Display) -> Result<(), CannotPrint> {
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed.map_err(CannotPrint),
     }
 }
 
@@ -209,7 +231,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("build_tool: {error}");
-            ExitCode::from(2)
+            ExitCode::from(if error.is::<CannotPrint>() { 1 } else { 2 })
         }
     }
 }
@@ -227,7 +249,7 @@ fn build_or_show(args: Args) -> Result<bool, Box<dyn std::error::Error>> {
     let terms = Terms { jobs: args.jobs, keep_going: args.keep_going };
     let became = build(&file, &targets, terms, tokio.handle()).map_err(named)?;
     for (target, became) in &became {
-        println!("{target}: {became}");
+        print(format_args!("{target}: {became}"))?;
     }
     let fine = |became: &Became| matches!(became, Became::Built | Became::UpToDate);
     Ok(became.iter().all(|(_, became)| fine(became)))

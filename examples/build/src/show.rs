@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::buildfile::Buildfile;
-use super::{Became, Terms, build};
+use super::{Became, Terms, build, print};
 
 const BUILDFILE: &str = "
 app: main.o text.o
@@ -46,10 +46,12 @@ pub(crate) fn off(tokio: &Handle) -> Shown {
     std::fs::write(dir.path().join("text.c"), "text\n")?;
     let file = Arc::new(Buildfile::parse(BUILDFILE, dir.path())?);
     let show = |what: &str, target: &str, keep_going: bool| -> Shown {
-        println!("-- {what}");
+        print(format_args!("-- {what}"))?;
         match build(&file, &[target.to_owned()], Terms { jobs: JOBS, keep_going }, tokio) {
-            Ok(became) => became.iter().for_each(|(target, became)| println!("{target}: {became}")),
-            Err(mistake) => println!("{mistake}"),
+            Ok(became) => {
+                became.iter().try_for_each(|(target, became)| print(format_args!("{target}: {became}")))?
+            }
+            Err(mistake) => print(mistake)?,
         }
         Ok(())
     };
@@ -67,7 +69,7 @@ pub(crate) fn off(tokio: &Handle) -> Shown {
     show("Ctrl-C", "after_slow", false)?;
     let child = presses.join().map_err(|_| "nobody pressed Ctrl-C")?;
     poll(|| !is_running(&child));
-    println!("the child has gone");
+    print("the child has gone")?;
     assert_eq!(
         build(&file, &["nest".to_owned()], Terms { jobs: JOBS, keep_going: false }, tokio)?[0].1,
         Became::Built

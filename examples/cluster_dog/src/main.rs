@@ -44,6 +44,7 @@ mod smooth;
 mod tasks;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -119,14 +120,23 @@ fn run(options: &Options) -> anyhow::Result<()> {
         bail!("at ({x}, {y}) the cluster gives {}, the plain computation {}", values[at], expected[at]);
     }
     output.write(&picture::encode(&picture::grey(&values, grid.width, grid.height))?)?;
-    println!("picture      {} x {} pixels, {} blocks", grid.width, grid.height, grid.len());
-    println!("time         {time:.1?}, with the same result in every bit as on one thread");
-    println!(
-        "tasks        {} done, {} run again since their worker had died",
-        metrics.done, metrics.returned
-    );
-    println!("written      {}", options.output.display());
-    Ok(())
+    print(&[
+        format!("picture      {} x {} pixels, {} blocks", grid.width, grid.height, grid.len()),
+        format!("time         {time:.1?}, with the same result in every bit as on one thread"),
+        format!(
+            "tasks        {} done, {} run again since their worker had died",
+            metrics.done, metrics.returned
+        ),
+        format!("written      {}", options.output.display()),
+    ])
+}
+
+/// Prints the report. A reader who has gone away (`| head`) is no failure: the picture is written.
+fn print(lines: &[String]) -> anyhow::Result<()> {
+    match writeln!(io::stdout(), "{}", lines.join("\n")) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed.context("cannot print the report"),
+    }
 }
 
 /// The whole picture.

@@ -8,8 +8,11 @@
 //! axum and tokio own the sockets. A handler makes a request, which computes on forebear's workers, and awaits it. When the client disconnects, axum drops
 //! the handler's future. That drops the request's future, which cancels the request: the computation ends at its next check.
 //!
+//! Exit codes: 0 done, 1 it could not be done (stderr says why), 2 the arguments are wrong.
+//!
 //! The load test sends many queries over many connections at once, and checks each answer. Then it sends queries that would take for ever, and disconnects.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -86,13 +89,30 @@ async fn ask(client: &mut TcpStream, path: &str) -> std::io::Result<(u16, String
 const CLIENTS: u64 = 50;
 const EACH: u64 = 40;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    let address = match args.as_slice() {
+        [] => None,
+        [flag, address] if flag == "--listen" => Some(address.as_str()),
+        _ => {
+            eprintln!("usage: server [--listen ADDRESS:PORT]");
+            return ExitCode::from(2);
+        }
+    };
+    match run(address) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(address: Option<&str>) -> Result<(), Box<dyn std::error::Error>> {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    match args.as_slice() {
-        [] => tokio.block_on(load_test()),
-        [flag, address] if flag == "--listen" => tokio.block_on(listen(address)),
-        _ => Err("usage: server [--listen ADDRESS:PORT]".into()),
+    match address {
+        None => tokio.block_on(load_test()),
+        Some(address) => tokio.block_on(listen(address)),
     }
 }
 

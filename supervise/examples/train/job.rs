@@ -90,6 +90,14 @@ pub(crate) fn run(arguments: &Arguments, part: &Part) -> Result<Ended, Error> {
             Some(checkpoint) => eprintln!("goes on at step {}", checkpoint.step),
             None => eprintln!("begins"),
         }
+        // A checkpoint of another job is not gone on with.
+        let colours = session.state().update(|model| model.colours.len());
+        if colours != arguments.colours as usize {
+            return Err(Error::other(format!(
+                "{} has a job with {colours} colours: go on with --colours {colours}, or begin in another --dir",
+                part.dir.display()
+            )));
+        }
         // Several lines would draw over each other.
         if part.start == 0 {
             show_progress(session, arguments.steps)?;

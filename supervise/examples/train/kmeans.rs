@@ -92,9 +92,10 @@ impl Found {
 
 /// The pixels of a picture.
 pub(crate) fn read(picture: &Path) -> Result<Vec<Pixel>, Error> {
-    let pixels: Vec<Pixel> = image::open(picture)?.to_rgb8().pixels().map(|pixel| pixel.0).collect();
+    let opened = image::open(picture).map_err(|why| Error::other(format!("{}: {why}", picture.display())))?;
+    let pixels: Vec<Pixel> = opened.to_rgb8().pixels().map(|pixel| pixel.0).collect();
     if pixels.is_empty() {
-        return Err(Error::other("the picture has no pixels"));
+        return Err(Error::other(format!("{}: the picture has no pixels", picture.display())));
     }
     Ok(pixels)
 }

@@ -10,6 +10,8 @@
 //! On Linux, `--workers 3` has three processes do it, each with other colours to begin with, and prints the best result. They are the workers of one agent: if one
 //! fails, all are started anew, and go on at their checkpoints. `--stuck-at 17` has one of them hang after step 17, once. Its timer expires, the
 //! agent kills it, and the result is the same.
+//!
+//! Exit codes: 0 done, or stopped in order; 1 it could not be done (stderr says why); 2 the arguments are wrong.
 
 mod job;
 mod kmeans;
@@ -62,16 +64,22 @@ struct Arguments {
     stuck_at: Option<u64>,
 }
 
-fn main() -> Result<ExitCode, Box<dyn StdError>> {
+fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
     forebear_supervise::agent::entry();
-    let arguments = Arguments::parse();
+    run(&Arguments::parse()).unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn StdError>> {
     #[cfg(target_os = "linux")]
-    if let Some(ended) = workers::run(&arguments)? {
+    if let Some(ended) = workers::run(arguments)? {
         return Ok(ended);
     }
 
-    let ended = job::run(&arguments, &Part::whole(&arguments))?;
+    let ended = job::run(arguments, &Part::whole(arguments))?;
     if !ended.is_complete {
         println!("stopped after step {}: start it again, and it goes on", ended.step);
         return Ok(ExitCode::SUCCESS);
