@@ -68,7 +68,14 @@ fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
     forebear_supervise::agent::entry();
     run(&Arguments::parse()).unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        eprint!("error: {error}");
+        // With its causes.
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            eprint!(": {error}");
+            cause = error.source();
+        }
+        eprintln!();
         ExitCode::FAILURE
     })
 }
