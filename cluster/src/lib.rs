@@ -113,6 +113,16 @@ pub mod worker;
 /// }
 /// # fn main() {}
 /// ```
+///
+/// Only a first `&TaskCtx` is borrowed, and no other first argument:
+///
+/// ```compile_fail
+/// #[forebear_cluster::task]
+/// fn length(text: &str) -> forebear::Result<usize> {
+///     Ok(text.len())
+/// }
+/// # fn main() {}
+/// ```
 pub use forebear_cluster_macros::task;
 
 /// Makes a function one that makes a resource: `table::RESOURCE` is the [`ResourceFn`] of `fn table`. As [`task`](macro@task), but the result stays on its worker and is never encoded.

@@ -213,6 +213,10 @@ pub(crate) enum Entry {
 /// let score: Score = 7_u32;
 /// assert_eq!(score, 7);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "a task returns a `Result`, and so does a resource: `{Self}` is none",
+    label = "not a `Result`"
+)]
 pub trait Returned {
     /// What it holds if all went well.
     type Value;

@@ -124,11 +124,11 @@ fn handle(function: &ItemFn, name: Option<LitStr>, kind: &Kind) -> Result<Tokens
             return refuse(input.span(), "is a function, not a method");
         };
         match &*argument.ty {
-            Type::Reference(_) if at == 0 => ctx = true,
+            Type::Reference(reference) if at == 0 && is_context(&reference.elem) => ctx = true,
             Type::Reference(reference) => {
                 return refuse(
                     reference.span(),
-                    "owns its arguments, since they come in a message; only the first one may be a `&TaskCtx`",
+                    "owns its arguments, since they come in a message, but for a first `&TaskCtx`",
                 );
             }
             Type::ImplTrait(any) => return refuse(any.span(), "has arguments of one type each"),
@@ -165,6 +165,11 @@ fn handle(function: &ItemFn, name: Option<LitStr>, kind: &Kind) -> Result<Tokens
                 });
         }
     })
+}
+
+/// Whether this names the context, by whatever path.
+fn is_context(ty: &Type) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "TaskCtx"))
 }
 
 /// A visibility, as it has to be written one module further in.
