@@ -39,6 +39,94 @@ fn a_panic_fails_the_request_with_its_message_and_place() {
     });
 }
 
+/// A panic of a literal, of a formatted text and of a value.
+fn panics() -> [fn(); 3] {
+    [|| panic!("literal"), || panic!("{}", "formatted"), || panic_any(3_u8)]
+}
+
+/// The line of the panic, or of the place where the request was made.
+fn line(told: &Failure) -> Option<u32> {
+    told.location().map(forebear::SourceLocation::line)
+}
+
+#[test]
+fn a_payload_that_another_thread_panicked_with_has_no_place_of_an_earlier_panic() {
+    in_both_worlds(|| {
+        for panics in panics() {
+            let handled = || catch_unwind(|| panic!("{}", "handled")).unwrap_err();
+            let join_resume = move || -> u32 { resume_unwind(thread::spawn(panics).join().unwrap_err()) };
+            // By this request, and by one before it on the same thread.
+            let own = spawn(move || {
+                drop(handled());
+                join_resume()
+            });
+            assert_eq!(line(&failure(own.wait())), None);
+            spawn(move || drop(handled())).wait().unwrap();
+            assert_eq!(line(&failure(spawn(join_resume).wait())), None);
+            // The place where it was made is not displaced.
+            let made = line!() + 1;
+            let named = Request::builder().name("named").build(move || {
+                drop(handled());
+                join_resume()
+            });
+            assert_eq!(line(&failure(named.wait())), Some(made));
+        }
+    });
+}
+
+#[test]
+fn a_value_that_another_thread_panicked_with_has_no_place_of_another_requests_panic() {
+    in_both_worlds(|| {
+        for _ in 0..2 {
+            spawn(|| drop(catch_unwind(|| panic_any(3_u8)).unwrap_err())).wait().unwrap();
+            let resumes = || -> u32 { resume_unwind(thread::spawn(|| panic_any(3_u8)).join().unwrap_err()) };
+            assert_eq!(line(&failure(spawn(resumes).wait())), None, "of the same type as the one before");
+        }
+    });
+}
+
+#[test]
+fn a_payload_that_is_resumed_after_a_wait_has_no_place_of_another_requests_panic() {
+    // The same payloads, of other places.
+    let others: [fn(); 3] = [|| panic!("literal"), || panic!("{}", "formatted"), || panic_any(3_u8)];
+    in_both_worlds(|| {
+        for (panics, others) in panics().into_iter().zip(others) {
+            let place = failure(spawn(panics).wait()).location().cloned();
+            let request = spawn(move || -> u32 {
+                let other = spawn(move || {
+                    yield_now().unwrap();
+                    drop(catch_unwind(others));
+                });
+                let first = catch_unwind(panics).unwrap_err();
+                other.wait().unwrap();
+                resume_unwind(first)
+            });
+            let told = failure(request.wait());
+            // Its own, if the other one ran on another thread, or before.
+            assert!(told.location().is_none() || told.location() == place.as_ref(), "{told:?}");
+        }
+    });
+}
+
+#[test]
+fn a_panic_has_its_place_also_after_one_that_was_handled() {
+    in_both_worlds(|| {
+        for panics in panics() {
+            for _ in 0..2 {
+                let request = spawn(move || -> u32 {
+                    drop(catch_unwind(|| panic!("handled")));
+                    panics();
+                    7
+                });
+                let told = failure(request.wait());
+                assert!(told.location().unwrap().file().ends_with("failure.rs"));
+                let resumes = spawn(move || -> u32 { resume_unwind(catch_unwind(panics).unwrap_err()) });
+                assert_eq!(failure(resumes.wait()).location(), told.location(), "its own, resumed at once");
+            }
+        }
+    });
+}
+
 #[test]
 fn a_panic_may_carry_anything() {
     #[derive(PartialEq, Debug)]

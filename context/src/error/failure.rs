@@ -235,6 +235,9 @@ impl Failure {
     /// Where the request panicked, if that is known; else where it was created, which is known of requests that a
     /// builder has given a name.
     ///
+    /// The place is not known if the request unwound with a payload that came from another thread, as by
+    /// `std::panic::resume_unwind` after a join.
+    ///
     /// ```
     /// use forebear::{Request, WaitError};
     ///

@@ -7,12 +7,18 @@
 //! program's hook on the thread's own stack, since a backtrace needs more stack than a small request has. A hook that
 //! is set later replaces the wrapper and runs on the request's stack. So a program should set its hook before the first
 //! runtime, or ask for larger stacks.
+//!
+//! The wrapper also notes where the panic is. A thread keeps the last place only, with what was about to unwind there: the request on top and
+//! what tells the payload from others. Code that catches a payload has a place for it only if both are the same. A payload that comes from another
+//! thread by `resume_unwind` has none. Neither has one that was caught and resumed, if the thread has panicked again in between.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::panic;
+use std::ptr;
 use std::sync::Once;
 
 use forebear_context::context;
@@ -24,13 +30,64 @@ use crate::record::fiber;
 use crate::record::header::Header;
 use crate::record::hooks::Hooks;
 
-forebear_context::shim::thread_local! {
-    static PANICKED_AT: RefCell<Option<SourceLocation>> = const { RefCell::new(None) };
+/// Which request panics. Memory of requests is used again, so the address alone would not do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Panicker {
+    header: *const Header,
+    root_key: u64,
+    rank: u32,
 }
 
-/// Where the panic was that this thread has just caught, if the hook saw it.
-pub(crate) fn take_location() -> Option<SourceLocation> {
-    PANICKED_AT.try_with(|at| at.borrow_mut().take()).ok().flatten()
+impl Panicker {
+    fn of(header: &Header) -> Panicker {
+        Panicker { header, root_key: header.lineage.key(), rank: header.lineage.rank() }
+    }
+
+    /// The request on top of this stack, or that there is none.
+    fn here() -> Panicker {
+        let top = fiber::get().and_then(|fiber| fiber.request());
+        top.map_or(Panicker { header: ptr::null(), root_key: 0, rank: 0 }, Panicker::of)
+    }
+}
+
+/// What tells a payload from others. The hook sees it before it is boxed, so only its type and its text remain the same.
+#[derive(PartialEq, Eq)]
+struct PayloadMark {
+    type_id: TypeId,
+    /// Where the text lies, its length and its hash, so that nothing is copied in the hook.
+    text: Option<(*const u8, usize, u64)>,
+}
+
+impl PayloadMark {
+    fn of(payload: &(dyn Any + Send)) -> PayloadMark {
+        let text = text_of(payload).map(|text| {
+            let mut hasher = DefaultHasher::new();
+            text.hash(&mut hasher);
+            (text.as_ptr(), text.len(), hasher.finish())
+        });
+        PayloadMark { type_id: payload.type_id(), text }
+    }
+}
+
+/// What the hook has noted.
+struct PanicPlace {
+    panicker: Panicker,
+    payload: PayloadMark,
+    location: SourceLocation,
+}
+
+forebear_context::shim::thread_local! {
+    static PANICKED_AT: RefCell<Option<PanicPlace>> = const { RefCell::new(None) };
+}
+
+/// Where the panic was that this thread has just caught with this payload, if the hook saw it: in the request `header`, or in the one on top.
+pub(crate) fn take_location(header: &Header, payload: &(dyn Any + Send)) -> Option<SourceLocation> {
+    let is_this = |place: &mut PanicPlace| {
+        [Panicker::of(header), Panicker::here()].contains(&place.panicker)
+            && place.payload == PayloadMark::of(payload)
+    };
+    let take = |at: &RefCell<Option<PanicPlace>>| at.borrow_mut().take_if(is_this);
+    PANICKED_AT.try_with(take).ok().flatten().map(|place| place.location)
 }
 
 /// Wraps the panic hook, once in the life of the process.
@@ -42,7 +99,11 @@ pub(crate) fn wrap_panic_hook() {
     WRAPPED.call_once(|| {
         let inner = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            let here = info.location().map(SourceLocation::copied);
+            let here = info.location().map(|location| PanicPlace {
+                panicker: Panicker::here(),
+                payload: PayloadMark::of(info.payload()),
+                location: SourceLocation::copied(location),
+            });
             let _ = PANICKED_AT.try_with(|at| *at.borrow_mut() = here);
             let coroutine = fiber::get().filter(|fiber| fiber.has_worker());
             match (coroutine, context::current()) {
@@ -73,10 +134,14 @@ fn contained(name: &'static str, hook: impl FnOnce()) {
     }
 }
 
+fn text_of(payload: &(dyn Any + Send)) -> Option<&str> {
+    let text = payload.downcast_ref::<&'static str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+}
+
 /// What a panic says, if that is text.
 pub(crate) fn message_of(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&'static str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)")
+    text_of(payload).unwrap_or("(no text)")
 }
 
 /// One line on standard error, if that can be written to.
@@ -139,7 +204,8 @@ pub(crate) fn unseen_failure(hooks: Option<&Hooks>, failure: &Failure) {
 /// a failure that no caller has read.
 #[cold]
 pub(crate) fn aside_panicked(header: &Header, payload: Box<dyn std::any::Any + Send>) {
-    let failure = Failure::from_panic(payload, header.name().to_owned(), take_location());
+    let location = take_location(header, &*payload);
+    let failure = Failure::from_panic(payload, header.name().to_owned(), location);
     // SAFETY: the header is alive, hence the record of its arena (M3).
     let hooks = unsafe { header.arena.get().as_ref() }.map(|arena| &arena.runtime().hooks);
     unseen_failure(hooks, &failure);

@@ -466,7 +466,10 @@ pub(crate) unsafe fn set_failure(h: &Header, ending: NoValue) {
     let born_at = h.side().and_then(|side| side.location).map(SourceLocation::from);
     let failure = match ending {
         NoValue::Error(error) => Failure::from_error(error, name, born_at),
-        NoValue::Panic(payload) => Failure::from_panic(payload, name, report::take_location().or(born_at)),
+        NoValue::Panic(payload) => {
+            let location = report::take_location(h, &*payload).or(born_at);
+            Failure::from_panic(payload, name, location)
+        }
     };
     let failure = failure.at_end_of(any::drawn_id(h));
     // SAFETY: by contract.
