@@ -12,6 +12,15 @@ use super::{Cancelled, Cycle, Failure, WaitError};
 ///
 /// A [`Cancelled`] ends the chain. It is shown also where a wrapper passed on only its source. An error may name itself as its source, so the
 /// chain ends after 1,000 links at most.
+///
+/// ```
+/// use forebear::{Chain, Error};
+///
+/// let error = Error::from("x".parse::<u32>().unwrap_err());
+/// let chain: Chain<'_> = error.chain();
+/// assert_eq!(chain.clone().count(), 1);
+/// assert_eq!(chain.to_string(), "invalid digit found in string");
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "iterators are lazy"]
 pub struct Chain<'a> {
