@@ -225,6 +225,10 @@ impl<T> Completer<T> {
 
     /// Has `f` called when the request is cancelled, as [`Request::on_cancelled`] does: to pass it on to the library.
     ///
+    /// # Panics
+    ///
+    /// If `f` panics in this call, because the request is over already. The outcome stands.
+    ///
     /// ```
     /// use forebear::Request;
     ///

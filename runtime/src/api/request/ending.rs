@@ -91,8 +91,12 @@ impl<T> Request<T> {
     /// If the request was cancelled, every cancellation point of a callback answers `Cancelled`, and a channel's `send` is one:
     /// [`on_cancelled`](Self::on_cancelled) says what to call instead.
     ///
-    /// If the request is over already, this call runs `f` itself, if this was the outcome. If `f` panics the request has failed: the rest of
-    /// these callbacks is left out, and those of failure are called.
+    /// If the request is over already, this call runs `f` itself, if this was the outcome. If `f` panics before that, the request has failed: the
+    /// rest of these callbacks is left out, and those of failure are called.
+    ///
+    /// # Panics
+    ///
+    /// If `f` panics in this call, because the request is over already. The outcome stands.
     ///
     /// ```
     /// use forebear::Request;
@@ -114,8 +118,13 @@ impl<T> Request<T> {
         self
     }
 
-    /// Calls `f` with the failure when the request has failed. That counts as handling the failure. A panic of `f` goes to
-    /// the panic hook. For the rest see [`on_finished`](Self::on_finished).
+    /// Calls `f` with the failure when the request has failed. That counts as handling the failure. A panic of `f`
+    /// at that time is reported to [`on_unhandled_failure`](crate::RuntimeBuilder::on_unhandled_failure). For the rest see
+    /// [`on_finished`](Self::on_finished).
+    ///
+    /// # Panics
+    ///
+    /// If `f` panics in this call, because the request is over already. The outcome stands.
     ///
     /// ```
     /// use forebear::Request;
@@ -136,8 +145,12 @@ impl<T> Request<T> {
         self
     }
 
-    /// Calls `f` when the request has ended as cancelled. A panic of `f` goes to the panic hook. For the rest see
-    /// [`on_finished`](Self::on_finished).
+    /// Calls `f` when the request has ended as cancelled. A panic of `f` at that time is reported to
+    /// [`on_unhandled_failure`](crate::RuntimeBuilder::on_unhandled_failure). For the rest see [`on_finished`](Self::on_finished).
+    ///
+    /// # Panics
+    ///
+    /// If `f` panics in this call, because the request is over already. The outcome stands.
     ///
     /// `f` runs as the cancelled request. So every cancellation point in it answers `Cancelled`, and
     /// [`Sender::send`](https://docs.rs/forebear/latest/forebear/channel/struct.Sender.html#method.send) is one: it sends nothing, and
@@ -171,10 +184,14 @@ impl<T> Request<T> {
     }
 
     /// Has `f` called with the outcome when the request has ended, however; after the callbacks of that outcome. A panic
-    /// of `f` goes to the hook. The request is over for others only after the last callback has returned: until then
+    /// of `f` at that time is reported to [`on_unhandled_failure`](crate::RuntimeBuilder::on_unhandled_failure). The request is over for others only after the last callback has returned: until then
     /// [`state`](Request::state) returns `Running` or `Suspended` to them, and [`is_done`](Request::is_done) is false. For the rest see [`on_finished`](Self::on_finished).
     ///
     /// If the request was cancelled, `f` cannot report that by a channel's `send`, a cancellation point: see [`on_cancelled`](Self::on_cancelled).
+    ///
+    /// # Panics
+    ///
+    /// If `f` panics in this call, because the request is over already. The outcome stands.
     ///
     /// ```
     /// use forebear::{Outcome, Request};
@@ -215,6 +232,10 @@ impl AnyRequest {
     }
 
     /// As [`Request::on_done`], without the value.
+    ///
+    /// # Panics
+    ///
+    /// If `f` panics in this call, because the request is over already. The outcome stands.
     ///
     /// ```
     /// use forebear::{CancelReason, Cancellation, Outcome, Request};
