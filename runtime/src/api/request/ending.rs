@@ -88,7 +88,7 @@ impl<T> Request<T> {
     /// request ran and as a part of it: it is the current request, and they may wait, create and cancel. For them alone
     /// the request has ended: a wait for it returns at once, but a `take` is refused as circular.
     ///
-    /// If the request was cancelled, every cancellation point of a callback answers `Cancelled`, and a channel's `send` is one:
+    /// If the request was cancelled, whatever waits in a callback answers `Cancelled`, and so does a channel's `send`:
     /// [`on_cancelled`](Self::on_cancelled) says what to call instead.
     ///
     /// If the request is over already, this call runs `f` itself, if this was the outcome. If `f` panics before that, the request has failed: the
@@ -152,8 +152,8 @@ impl<T> Request<T> {
     ///
     /// If `f` panics in this call, because the request is over already. The outcome stands.
     ///
-    /// `f` runs as the cancelled request. So every cancellation point in it answers `Cancelled`, and
-    /// [`Sender::send`](https://docs.rs/forebear/latest/forebear/channel/struct.Sender.html#method.send) is one: it sends nothing, and
+    /// `f` runs as the cancelled request. So whatever waits in it answers `Cancelled`, and so does
+    /// [`Sender::send`](https://docs.rs/forebear/latest/forebear/channel/struct.Sender.html#method.send), also where it need not wait: it sends nothing, and
     /// `let _ = sender.send(…)` loses the event. These deliver: `try_send`, `send` of a oneshot or watch channel, a channel of std. If `f` has to wait,
     /// as for room in a bounded channel, let it do so inside [`shield`](crate::shield()).
     ///
@@ -187,7 +187,7 @@ impl<T> Request<T> {
     /// of `f` at that time is reported to [`on_unhandled_failure`](crate::RuntimeBuilder::on_unhandled_failure). The request is over for others only after the last callback has returned: until then
     /// [`state`](Request::state) returns `Running` or `Suspended` to them, and [`is_done`](Request::is_done) is false. For the rest see [`on_finished`](Self::on_finished).
     ///
-    /// If the request was cancelled, `f` cannot report that by a channel's `send`, a cancellation point: see [`on_cancelled`](Self::on_cancelled).
+    /// If the request was cancelled, `f` cannot report that by a channel's `send`: see [`on_cancelled`](Self::on_cancelled).
     ///
     /// # Panics
     ///
