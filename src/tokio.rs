@@ -1,4 +1,6 @@
 //! Futures that need tokio's reactor: its sockets, timers, child processes. Feature `tokio`.
+//!
+//! This module has the name of the crate. Where `use forebear::*` brings it in, write `::tokio` for the crate.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;

@@ -151,6 +151,9 @@ impl RequestBuilder {
 
     /// How many bytes of stack it is guaranteed, wherever it runs. The largest is 16 MiB less 16 KiB; a request that asks for more
     /// fails with [`StackError::TooLarge`].
+    ///
+    /// Values of some hundred kilobytes need a larger stack in builds without optimisation: see
+    /// [`RuntimeBuilder::stack_size`](crate::RuntimeBuilder::stack_size).
     pub fn stack_size(mut self, bytes: usize) -> Self {
         // 0 asks for nothing, and so does 1.
         self.stack_size = NonZero::new(bytes.max(1));

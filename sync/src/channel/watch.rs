@@ -413,7 +413,7 @@ impl<T> Receiver<T> {
                     return ChannelStep::Done(Err(RecvTimeoutError::Disconnected));
                 }
                 Err(TryRecvError::Empty) => {
-                    context.about_to_wait("channel with a newer value");
+                    context.about_to_wait("an item from a channel");
                     may_wait = true;
                 }
             }

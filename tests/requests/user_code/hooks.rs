@@ -21,7 +21,7 @@ type Refused = (&'static str, fn(), &'static str);
 const REFUSED: [Refused; 11] = [
     ("sleep", || _ = time::sleep(Duration::from_millis(5)), "wait for 'a sleep'"),
     ("event", || _ = Event::new().wait(), "wait for 'Event'"),
-    ("receive", receive, "wait for 'channel with an item'"),
+    ("receive", receive, "wait for 'an item from a channel'"),
     ("request", || drop(Request::new(|| 7)), "make a request"),
     ("spawn", || drop(spawn(|| 7)), "make a request"),
     ("take", || drop(spawn(|| 7).take()), "make a request"),

@@ -62,6 +62,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// has given to it. The server reads that file before it kills a process. The file has room for 1,024 releases. A
 /// release waits only if there is no room, or if the server is of a version without that file.
 ///
+/// No call waits until the server has read its message. If the server refuses one, as beyond its limit of timers, it closes the connection, and the
+/// next call that acquires a timer returns that [`Refusal`](super::Refusal). A call after that connects anew, and returns `Ok` before the server has read
+/// its message. So `Ok` means that the message was sent, not that the server keeps the timer.
+///
 /// ```
 /// use std::time::Duration;
 /// use forebear::timer::local::{LocalTimerClient, LocalTimerServer};

@@ -141,6 +141,9 @@ impl RuntimeBuilder {
     /// jumps to the next deadline, so an hour's time-out passes at once; [`Runtime::now`] reads it. Goes with neither
     /// [`workers`](Self::workers) above 1 nor [`clock`](Self::clock).
     ///
+    /// The grace of [`finish`](Runtime::finish) and [`shutdown`](Runtime::shutdown) is virtual time, too. It gives no real time to another thread that
+    /// runs a request of this runtime: such a request may be named as a laggard at once.
+    ///
     /// ```
     /// use forebear::{Runtime, scope, yield_now};
     /// use std::sync::Mutex;
@@ -198,6 +201,9 @@ impl RuntimeBuilder {
 
     /// How many bytes of stack a request is guaranteed that does not ask for another size. 64 KiB by default, more without
     /// optimisation.
+    ///
+    /// Without optimisation the compiler copies a value several times on its way out of a closure, and each copy takes room on the stack. A
+    /// request whose value has some hundred kilobytes needs a larger stack then, or has to return a `Box`.
     ///
     /// ```
     /// use forebear::{BuildError, Runtime};

@@ -82,7 +82,7 @@ const LOOK_WAITS: Duration = Duration::from_millis(1);
 
 impl Runtime {
     /// Lets the work end that was submitted, and then the runtime: for `grace` at most, by the runtime's clock. What is left then is
-    /// [shut down](Self::shutdown), and given the same grace again to unwind.
+    /// [shut down](Self::shutdown), and given the same grace again to unwind. For a [seeded](crate::RuntimeBuilder::seeded) runtime see there.
     ///
     /// A warning names what is aborted. If the grace is endless, a warning names after a second of the caller's clock for what this waits. Both go
     /// to [`RuntimeBuilder::on_warning`](crate::RuntimeBuilder::on_warning).
@@ -157,7 +157,8 @@ impl Runtime {
     /// names after a second of the caller's clock for what this waits.
     ///
     /// A runtime without workers is driven by the calling thread meanwhile. It waits for the deadlines within the grace, and returns before the grace is over
-    /// if nothing is left, or nothing but others could end what is left.
+    /// if nothing is left, or nothing but others could end what is left. The grace of a [seeded](crate::RuntimeBuilder::seeded) runtime is virtual time. A
+    /// request that another thread runs gets no real time by it, and may be a laggard at once.
     ///
     /// Suspends a request of another runtime, blocks a foreign thread; not a cancellation point.
     ///

@@ -207,7 +207,7 @@ impl<T, S: Store<T>> Channel<T, S> {
                     pause(ROOM);
                 }
                 Err(TrySendError::Full(back)) => {
-                    context.about_to_wait("channel with room");
+                    context.about_to_wait("room in a channel");
                     (item, may_wait) = (back, true);
                 }
             }
@@ -290,7 +290,7 @@ impl<T, S: Store<T>> Channel<T, S> {
                     pause(SOMETHING);
                 }
                 Err(TryRecvError::Empty) => {
-                    context.about_to_wait("channel with an item");
+                    context.about_to_wait("an item from a channel");
                     may_wait = true;
                 }
             }
