@@ -155,7 +155,7 @@ impl Access {
     }
 }
 
-/// Whether a server may be there a moment later that was not to be reached. One that refuses whom it knows not, or does not speak TLS, stays as it is.
+/// Whether another try may succeed a moment later. A server that rejects the user, or does not speak TLS, will do so again.
 fn may_come(error: &ConnectError) -> bool {
     matches!(error.kind(), ConnectErrorKind::Io | ConnectErrorKind::TimedOut | ConnectErrorKind::Dns)
 }

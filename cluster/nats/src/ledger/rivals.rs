@@ -1,7 +1,7 @@
 //! Processes of one name: a worker that asks to join while another process of its name is heard has to wait.
 //!
 //! A name belongs to one process at a time. A worker that is killed and started again elsewhere has the name of one that is not heard any more, and takes its place after some beats.
-//! Two workers that were given one name by mistake would displace each other again and again, and no task of theirs would end. So the second one waits, and the operator is told.
+//! Two workers that were given one name by mistake would displace each other again and again, and no task of theirs would end. So the second one waits, and the coordinator warns.
 //!
 //! The process of the coordinator replaces what it has started itself: there the newest start has the name.
 
@@ -15,7 +15,7 @@ use crate::wire::{Hello, Times};
 pub(super) struct Rivals {
     /// When the first of them was refused.
     since: Option<Instant>,
-    /// The operator was told.
+    /// The coordinator has warned.
     told: bool,
 }
 

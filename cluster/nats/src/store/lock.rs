@@ -1,6 +1,6 @@
 //! [`Lock`]: which coordinator has a job, and the removal of what that one keeps on the server.
 //!
-//! The lock is an entry of the bucket `FB_J_META`. Its coordinator renews it, and it expires a lease after the last time. Who has it removes the streams of the job at the end, and the bucket
+//! The lock is an entry of the bucket `FB_J_META`. Its coordinator renews it, and it expires a lease after the last time. The coordinator that has it removes the streams of the job at the end, and the bucket
 //! last. Until then another coordinator waits. So one that finds no bucket, or whose bucket goes while it waits, makes it again.
 
 use std::time::{Duration, Instant};
