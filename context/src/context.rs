@@ -79,7 +79,7 @@ pub use self::foreign::{ForeignContext, ForeignThreads, give_back_foreign, provi
 pub use self::label::Label;
 pub use self::owner::{Lock, OwnerWait};
 pub use self::reason::Reason;
-pub use self::shares::Shares;
+pub use self::shares::{ShareKey, Shares};
 pub use self::table::{Alarm, NameFn, Table};
 pub use self::thread_number::ThreadNumber;
 pub use self::tries::TRIES;
@@ -194,8 +194,8 @@ impl Context {
             (&raw mut (*at).no_suspend).write(Cell::new(0));
             (&raw mut (*at).unwinding).write(Cell::new(false));
             (&raw mut (*at).locks).write(Cell::new(0));
-            (&raw mut (*at).shares).write(Shares::new());
             (&raw mut (*at).tries).write(Tries::default());
+            (*at).shares.clear();
             (*at).place.set(0);
         }
     }

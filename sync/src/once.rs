@@ -406,7 +406,7 @@ const ASKED: Lock = Lock {
         // Old news does no harm: see the argument in `forebear_context::context::OwnerWait`'s module, also for the order.
         once.word.load(Ordering::Acquire).map_addr(|at| at & !BITS)
     },
-    shared: false,
+    share: None,
     promote: |once, node, key| {
         // SAFETY: by the contract of `OwnerWait`: the lock is a `Once`, and the node a `Place` of its queue, both alive while the wait
         // lasts.

@@ -564,7 +564,7 @@ impl RawLock {
 
 /// The description by which waits name a lock, its holder and its queue. `what` is the name of the primitive.
 pub(crate) const fn called(what: &'static str) -> Lock {
-    Lock { what, name, owner, shared: false, promote }
+    Lock { what, name, owner, share: None, promote }
 }
 
 /// # Safety

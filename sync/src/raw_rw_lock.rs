@@ -50,7 +50,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use forebear_context::context::{Context, Label, Lock, Reason, current, with_foreign};
+use forebear_context::context::{Context, Label, Lock, Reason, ShareKey, current, with_foreign};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use forebear_context::shim::mutant;
 
@@ -74,11 +74,17 @@ static GATE: Lock = called(WHAT);
 pub(crate) struct RawRwLock {
     writer_lock: RawLock,
     word: AtomicUsize,
+    /// What stands for it in the lists of its readers.
+    share: ShareKey,
     /// The writer that drains.
     drain: Guarded<LockQueue>,
     /// The readers that wait.
     readers: Guarded<LockQueue>,
 }
+
+/// Whose list has the entry of a read: the context's that acquired it, or that of a thread that had none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader(Option<NonNull<Context>>);
 
 /// How to wait.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +111,7 @@ impl RawRwLock {
         RawRwLock {
             writer_lock: RawLock::new(label),
             word: AtomicUsize::new(0),
+            share: ShareKey::new(),
             drain: Guarded::new(LockQueue::new()),
             readers: Guarded::new(LockQueue::new()),
         }
@@ -115,6 +122,7 @@ impl RawRwLock {
         RawRwLock {
             writer_lock: RawLock::new(label),
             word: AtomicUsize::new(0),
+            share: ShareKey::new(),
             drain: Guarded::new(LockQueue::new()),
             readers: Guarded::new(LockQueue::new()),
         }
@@ -158,30 +166,51 @@ impl RawRwLock {
         with_foreign(|context| wait_in_queue(&ReadersQueue(self), context, (), how.terms()))
     }
 
-    /// Records that the calling context reads.
+    /// Records that the calling context reads. Answers who has the record.
     #[inline(always)]
-    pub(crate) fn is_read_here(&self) {
-        if let Some(here) = current() {
+    pub(crate) fn is_read_here(&self) -> Reader {
+        let here = current();
+        if let Some(here) = here {
             // SAFETY: the calling context.
-            unsafe { here.as_ref() }.shares().took(NonNull::from(self).cast());
+            unsafe { here.as_ref() }.shares().took(self.share.get());
         } else {
             self.writer_lock.note_read();
         }
+        Reader(here)
+    }
+
+    /// Removes that record.
+    #[inline(always)]
+    fn is_no_longer_read(&self, Reader(reader): Reader) {
+        let Some(reader) = reader else { return self.writer_lock.forget_read() };
+        let here = current();
+        if here == Some(reader) {
+            // SAFETY: the calling context.
+            unsafe { reader.as_ref() }.shares().gave(self.share.get());
+        } else if let Some(here) = here {
+            self.is_no_longer_read_there(here, reader);
+        }
+        // A thread whose stacks are gone has no context, and they had the records.
+    }
+
+    /// The same on another stack than the reader's.
+    #[cold]
+    #[inline(never)]
+    fn is_no_longer_read_there(&self, here: NonNull<Context>, reader: NonNull<Context>) {
+        // SAFETY: the calling context.
+        let here = unsafe { here.as_ref() };
+        // SAFETY: on its own stack, with its own table.
+        unsafe { (here.table().lost_share)(here, reader, self.share.get()) };
     }
 
     /// Ends a read.
     ///
     /// # Safety
     ///
-    /// The caller has entered as a reader, and leaves once.
+    /// The caller has entered as a reader, and leaves once. `reader` is what [`is_read_here`](Self::is_read_here) has answered since.
     #[inline(always)]
-    pub(crate) unsafe fn unlock_read(&self) {
-        // SAFETY: the calling context.
-        let here = current().map(|here| unsafe { here.as_ref() });
-        // What a thread took before a runtime knew it is in the thread's own list.
-        if !here.is_some_and(|here| here.shares().gave(NonNull::from(self).cast())) {
-            self.writer_lock.forget_read();
-        }
+    pub(crate) unsafe fn unlock_read(&self, reader: Reader) {
+        self.is_no_longer_read(reader);
         let was = mutant!(
             "reader_goes_relaxed",
             self.word.fetch_sub(READER, Ordering::Relaxed),

@@ -57,7 +57,7 @@ fn a_thread_that_no_runtime_knows_is_told_that_it_waits_for_itself() {
             });
             assert!(told.contains("a Mutex \"mine\""), "{told}");
             let told = told_when_it_locks_twice(|| rw_lock.write());
-            assert!(told.contains("a RwLock \"plan\""), "{told}");
+            assert!(told.contains("an RwLock \"plan\""), "{told}");
         }
         // A wait with a limit ends by that, and what was given back is free.
         let held = mutex.lock();

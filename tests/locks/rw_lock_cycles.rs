@@ -238,7 +238,7 @@ fn a_thread_that_no_runtime_knows_is_told_that_it_waits_for_what_it_reads_or_wri
     ];
     for (n, cycle) in cycles.iter().enumerate() {
         for told in told_in_a_thread(cycle) {
-            for part in ["deadlock", "a RwLock \"plan\"", "tests/locks/rw_lock_cycles.rs"] {
+            for part in ["deadlock", "an RwLock \"plan\"", "tests/locks/rw_lock_cycles.rs"] {
                 assert!(told.contains(part), "{n}: {told}");
             }
         }

@@ -51,6 +51,7 @@ impl ForeignContext {
         take_cycle,
         gave_back,
         shares_thread,
+        lost_share,
         give_way,
         is_alone,
         turn,
@@ -307,6 +308,13 @@ unsafe fn gave_back(_: &Context) {}
 unsafe fn shares_thread(_: &Context, _: NonNull<Context>) -> bool {
     false
 }
+
+/// Such a thread has one stack.
+///
+/// # Safety
+///
+/// As [`Table::lost_share`].
+unsafe fn lost_share(_: &Context, _: NonNull<Context>, _: NonNull<()>) {}
 
 /// The system shares the processor among threads.
 ///

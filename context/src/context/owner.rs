@@ -40,9 +40,9 @@ pub struct Lock {
     pub name: unsafe fn(NonNull<()>) -> Option<&'static str>,
     /// The context that holds it now; null if nobody does, or it is not known.
     pub owner: unsafe fn(NonNull<()>) -> *const Context,
-    /// Several may hold it, and the waiter waits for all of them. They have it among their [`Shares`](super::Shares), by its address, and
-    /// `owner` answers nobody.
-    pub shared: bool,
+    /// If several may hold it, and the waiter waits for all of them: the key by which they have it among their [`Shares`](super::Shares). Then `owner`
+    /// answers nobody.
+    pub share: Option<unsafe fn(NonNull<()>) -> NonNull<()>>,
     /// The waiter whose node this is has become more urgent: by the new key. On the thread that the waiter waits on.
     pub promote: unsafe fn(NonNull<()>, node: NonNull<()>, key: u64),
 }
@@ -91,10 +91,11 @@ impl OwnerWait {
         unsafe { (self.of.name)(self.lock) }
     }
 
-    /// What is waited for, if several hold it.
+    /// The key of what is waited for, if several hold it.
     #[must_use]
     pub fn whole(&self) -> Option<NonNull<()>> {
-        self.of.shared.then_some(self.lock)
+        // SAFETY: by the contract of `new`: the lock is there as long as this record.
+        self.of.share.map(|share| unsafe { share(self.lock) })
     }
 
     /// Gives the waiter the place in the list that goes with a new key.
@@ -112,7 +113,9 @@ impl OwnerWait {
 impl fmt::Display for OwnerWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let label = self.name().map_or(Label::NONE, Label::new);
-        write!(f, "a {}{label} ({}:{})", self.of.what, self.at.file(), self.at.line())
+        // An R is spoken with a vowel before it, if it is spoken as a letter.
+        let article = if self.of.what.starts_with("Rw") { "an" } else { "a" };
+        write!(f, "{article} {}{label} ({}:{})", self.of.what, self.at.file(), self.at.line())
     }
 }
 

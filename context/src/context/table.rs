@@ -34,6 +34,7 @@ pub type NameFn = unsafe fn(&Context, &mut dyn FnMut(&str));
 /// | `now`, `deadline`, `arm`, `disarm` | its runtime's clock and timer; the worker may keep the time | those of the runtime that it has entered, else its own | the system's clock; it ends the wait itself |
 /// | `wait_for_owner`, `take_cycle`, `gave_back` | raises the holder, searches for a cycle | the same | nothing |
 /// | `shares_thread` | whether the holder is of this worker | as any other thread | false |
+/// | `lost_share` | removes the entry from that stack's list | the same | nothing |
 /// | `give_way` | a ready fiber of the worker, if there is one | as any other thread | none |
 /// | `is_alone` | whether the worker has nothing else to run | whether it has no seat | true |
 /// | `turn` | counted by the worker, so that a seed replays it | as any other thread | counted by the thread |
@@ -86,6 +87,9 @@ pub struct Table {
     /// Whether `holder`, which a lock names as its holder, belongs to the calling thread, so that it cannot run before this context
     /// waits. False if that is not known. On the context's own stack.
     pub shares_thread: unsafe fn(&Context, holder: NonNull<Context>) -> bool,
+    /// A guard was dropped here that `taker` had acquired, another stack of this thread, which may be gone: removes the share that has this key from the list of
+    /// `taker`. On the context's own stack.
+    pub lost_share: unsafe fn(&Context, taker: NonNull<Context>, share: NonNull<()>),
     /// Yields to another context: queues the caller to be entered again, and returns the context to switch to. `None` if there is none, or the
     /// caller may not suspend. On the context's own stack, outside any wait.
     pub give_way: unsafe fn(&Context) -> Option<NonNull<Context>>,

@@ -24,6 +24,7 @@
 //! | a cancel that is delivered | the stack of the request, and what it waits for | the reader is the thread of that stack; other threads leave it a message, with a link |
 //! | a walk along the edges of waits, and the survey ([`crate::deadlock::cycle`]) | the edges | Y1, or Y2: the lock of the registry |
 //! | what confirms, names and breaks a cycle | the requests and locks on the stacks of the cycle | Y3: their waits are held, under the lock of the registry |
+//! | a guard of a read lock that is dropped on another stack than it was acquired on | the list of read locks of that stack, from which it removes an entry | [`with_holder`] |
 //! | a pool that asks whether a member that has a place can go on | whether the member's stack waits | [`with_holder`] |
 //! | a pool that asks whether its waiter can go on | the context of the waiter | HB1: the lock of the gate |
 //! | a worker that answers a dump | its own stacks and its private queue | it is their thread |
@@ -40,7 +41,7 @@
 //! # What may be read of a foreign stack
 //!
 //! A record there may be in use, idle, given back, or just being built by its owner. So only its atomic parts may be
-//! read, and [`StackView`] offers nothing else. Of the context these are its slot, its thread number and whether it has
+//! read, and [`StackView`] offers nothing else. Of the context these are its slot, its thread number, its list of read locks and whether it has
 //! parked. Of the fiber they are its urgency and the request on top, whose header is read in a read section only. A
 //! coroutine is built over such a record by [`Context::renew`] and `Fiber::renew`, which write these parts by atomic
 //! stores. A stack that belongs to no worker has the thread number 0.
@@ -165,6 +166,11 @@ impl<'a> StackView<'a> {
         let urgency = unsafe { &(*self.fiber().as_ptr()).urgency };
         // A look first: mostly it is as urgent.
         urgency.load(Ordering::Relaxed) > key && urgency.fetch_min(key, Ordering::Relaxed) > key
+    }
+
+    /// It holds the share with this key no longer.
+    pub(crate) fn lost_share(&self, share: NonNull<()>) {
+        self.context().shares().lost(share);
     }
 
     /// The name of what runs there.

@@ -45,6 +45,11 @@ pub(crate) fn shares_worker(fiber: &Fiber, holder: NonNull<Context>) -> bool {
     shares
 }
 
+/// A guard that the stack `taker` had acquired was dropped on this fiber's stack: `taker` holds that share no longer. On the fiber's own stack.
+pub(crate) fn lost_share(fiber: &Fiber, taker: NonNull<Context>, share: NonNull<()>) {
+    foreign_stacks::with_holder(fiber.worker_record(), taker, |taker| taker.lost_share(share));
+}
+
 /// Which request calls, and holds what is taken here by a lock that its holder may take again; `None` outside any request. An arm of a join
 /// and a region with a limit go by the request that called. On the fiber's own stack.
 pub(crate) fn requester(fiber: &Fiber) -> Option<&Header> {

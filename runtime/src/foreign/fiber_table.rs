@@ -5,7 +5,7 @@
 //! record with a fiber at a fixed distance behind it ([`Fiber::of`]). `word` and `in_request` are also called by a thread under whose lock the
 //! context's node stands. Then the stack is left, or about to be, so what they read does not change.
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Context, ForeignContext, OwnerWait, Table, Ticket};
 use forebear_context::error::Cycle;
@@ -29,6 +29,7 @@ pub(crate) const OF_FIBER: Table = Table {
     wait_for_owner,
     take_cycle,
     gave_back,
+    lost_share,
     ..ForeignContext::TABLE
 };
 
@@ -119,4 +120,12 @@ unsafe fn take_cycle(context: &Context, ticket: Ticket) -> Option<Cycle> {
 unsafe fn gave_back(context: &Context) {
     // SAFETY: by the table.
     owner::gave_back(unsafe { Fiber::of(context) });
+}
+
+/// # Safety
+///
+/// As [`Table::lost_share`].
+unsafe fn lost_share(context: &Context, taker: NonNull<Context>, share: NonNull<()>) {
+    // SAFETY: by the table.
+    owner::lost_share(unsafe { Fiber::of(context) }, taker, share);
 }

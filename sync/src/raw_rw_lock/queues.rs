@@ -124,7 +124,7 @@ static READ: Lock = Lock {
         // SAFETY: by the contract of `OwnerWait`.
         unsafe { lock.cast::<RawRwLock>().as_ref() }.writer_lock.holder()
     },
-    shared: false,
+    share: None,
     promote: |lock, node, key| {
         // SAFETY: by the contract of `OwnerWait`: the lock is a `RawRwLock`, and the node a `Place` of its readers' queue, both alive while
         // the wait lasts.
@@ -137,7 +137,16 @@ static READ: Lock = Lock {
 };
 
 /// The description of a draining writer's wait. Readers are only counted; their contexts know what they read. The queue has one waiter at most.
-static DRAIN: Lock = Lock { what: WHAT, name, owner: |_| ptr::null(), shared: true, promote: |_, _, _| () };
+static DRAIN: Lock =
+    Lock { what: WHAT, name, owner: |_| ptr::null(), share: Some(share), promote: |_, _, _| () };
+
+/// # Safety
+///
+/// As [`Lock::share`].
+unsafe fn share(lock: NonNull<()>) -> NonNull<()> {
+    // SAFETY: by the contract of `OwnerWait`.
+    unsafe { lock.cast::<RawRwLock>().as_ref() }.share.get()
+}
 
 /// # Safety
 ///

@@ -22,7 +22,7 @@ use forebear_context::error::{Cancelled, TimeoutError};
 use super::{RwLock, plainly, within};
 use crate::mutex::refuse;
 use crate::queued_wait::{Answer, Limit};
-use crate::raw_rw_lock::RawRwLock;
+use crate::raw_rw_lock::{RawRwLock, Reader};
 
 /// Read access to an [`RwLock`]'s value, shared with other readers. Dropping it releases the lock. It stays on its thread.
 ///
@@ -39,6 +39,7 @@ use crate::raw_rw_lock::RawRwLock;
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     pub(super) raw: &'a RawRwLock,
+    pub(super) reader: Reader,
     /// A pointer, so that it is covariant, as `&T`.
     pub(super) value: NonNull<T>,
     _lends: PhantomData<(&'a T, *const ())>,
@@ -98,8 +99,7 @@ impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
     pub(super) fn new(lock: &'a RwLock<T>) -> Self {
         // SAFETY: a cell's address is never null.
         let value = unsafe { NonNull::new_unchecked(lock.value.get()) };
-        lock.raw.is_read_here();
-        RwLockReadGuard { raw: &lock.raw, value, _lends: PhantomData }
+        RwLockReadGuard { raw: &lock.raw, reader: lock.raw.is_read_here(), value, _lends: PhantomData }
     }
 }
 
@@ -295,7 +295,7 @@ impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: a guard is made when its holder has acquired the lock, and dropped once.
-        unsafe { self.raw.unlock_read() }
+        unsafe { self.raw.unlock_read(self.reader) }
     }
 }
 

@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use super::{RwLockReadGuard, RwLockWriteGuard};
-use crate::raw_rw_lock::RawRwLock;
+use crate::raw_rw_lock::{RawRwLock, Reader};
 
 /// Read access to a part of an [`RwLock`](crate::RwLock)'s value, which [`RwLockReadGuard::map`] has chosen. It stays on its thread.
 ///
@@ -26,6 +26,7 @@ use crate::raw_rw_lock::RawRwLock;
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct MappedRwLockReadGuard<'a, T: ?Sized> {
     raw: &'a RawRwLock,
+    reader: Reader,
     part: NonNull<T>,
     _lends: PhantomData<(&'a T, *const ())>,
 }
@@ -69,7 +70,8 @@ impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
     /// ```
     pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> MappedRwLockReadGuard<'a, U> {
         let part = NonNull::from(part(&this));
-        MappedRwLockReadGuard { raw: ManuallyDrop::new(this).raw, part, _lends: PhantomData }
+        let this = ManuallyDrop::new(this);
+        MappedRwLockReadGuard { raw: this.raw, reader: this.reader, part, _lends: PhantomData }
     }
 
     /// As [`map`](Self::map), if there is such a part.
@@ -92,7 +94,8 @@ impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
     ) -> Result<MappedRwLockReadGuard<'a, U>, Self> {
         match part(&this).map(NonNull::from) {
             Some(part) => {
-                Ok(MappedRwLockReadGuard { raw: ManuallyDrop::new(this).raw, part, _lends: PhantomData })
+                let this = ManuallyDrop::new(this);
+                Ok(MappedRwLockReadGuard { raw: this.raw, reader: this.reader, part, _lends: PhantomData })
             }
             None => Err(this),
         }
@@ -112,7 +115,8 @@ impl<'a, T: ?Sized> MappedRwLockReadGuard<'a, T> {
     /// ```
     pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> MappedRwLockReadGuard<'a, U> {
         let part = NonNull::from(part(&this));
-        MappedRwLockReadGuard { raw: ManuallyDrop::new(this).raw, part, _lends: PhantomData }
+        let this = ManuallyDrop::new(this);
+        MappedRwLockReadGuard { raw: this.raw, reader: this.reader, part, _lends: PhantomData }
     }
 }
 
@@ -187,7 +191,7 @@ impl<T: ?Sized> Drop for MappedRwLockReadGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: it took the place of a guard that was forgotten.
-        unsafe { self.raw.unlock_read() }
+        unsafe { self.raw.unlock_read(self.reader) }
     }
 }
 
