@@ -20,12 +20,14 @@ use forebear_context::context::{Reason, for_another, give_back_foreign};
 use forebear_context::error::internal::drop_contained;
 use forebear_context::shim::Mutex;
 
+use self::threads::Begins;
 use crate::block_on::Signal;
 use crate::here::with_context;
 
 /// The state that the caller and the thread of the call share.
 struct Call<R> {
     slot: Mutex<Option<std::thread::Result<R>>>,
+    begun: Signal,
     done: Signal,
 }
 
@@ -48,7 +50,8 @@ struct Call<R> {
 /// start another, begins when one of these calls has ended. The queue is first in, first out: urgency
 /// and priority have no effect there. `f` runs outside of any request, on a thread's stack:
 /// [`Request::current`](https://docs.rs/forebear/latest/forebear/struct.Request.html) is `None` in it. A dump shows the caller as waiting for a
-/// blocking call. `f` may drop the last handle of a runtime, also of the caller's: as inside a request, another thread then waits for the
+/// blocking call, or, while its call is queued, for a [thread for it](https://docs.rs/forebear/latest/forebear/dump/enum.Reason.html#variant.BlockingThread). So it shows calls that wait for
+/// each other and use up the threads. `f` may drop the last handle of a runtime, also of the caller's: as inside a request, another thread then waits for the
 /// runtime's end.
 ///
 /// Suspends. A cancellation point: a cancelled caller returns at once. `f` still runs to its end, and its value is dropped on that
@@ -86,10 +89,11 @@ pub fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Re
     }) {
         return Err(BlockingError::Cancelled);
     }
-    let call = Arc::new(Call { slot: Mutex::new(None), done: Signal::new() });
+    let call = Arc::new(Call { slot: Mutex::new(None), begun: Signal::new(), done: Signal::new() });
     let other = Arc::clone(&call);
     // To the end: what is dropped here may own the last handle of a runtime, whose end may wait for a call that needs this thread.
     let make = move || {
+        other.begun.set();
         let outcome = catch_unwind(AssertUnwindSafe(f));
         *other.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         other.done.set();
@@ -98,8 +102,14 @@ pub fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Re
         // The thread stays, and may have nothing to do from now on.
         give_back_foreign();
     };
-    threads::make(Box::new(|| for_another(make))).map_err(BlockingError::NoThread)?;
-    if let Err(cancelled) = call.done.wait(Reason::Blocking, "a blocking call", caller) {
+    let begins = threads::make(Box::new(|| for_another(make))).map_err(BlockingError::NoThread)?;
+    // Two waits, so that a dump tells a call that runs from one that none of the threads comes to.
+    let begun = match begins {
+        Begins::AtOnce => Ok(()),
+        Begins::AfterOthers => call.begun.wait(Reason::BlockingThread, "a blocking call", caller),
+    };
+    let done = begun.and_then(|()| call.done.wait(Reason::Blocking, "a blocking call", caller));
+    if let Err(cancelled) = done {
         // The call may be over by now, and this the last count.
         drop_contained(call);
         return Err(cancelled.into());

@@ -16,6 +16,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use cancelling::{asleep, ends_cancelled};
+use forebear::dump::Reason;
 use forebear::sync::Event;
 use forebear::{BlockingError, CancelReason, Request, Runtime, WaitError, blocking, no_suspend, yield_now};
 use support::order::root;
@@ -114,6 +115,33 @@ impl Drop for Bomb {
 
 /// One thread makes all calls: it begins the next when it has dropped what it had of the one before.
 const ONE_THREAD: &[(&str, &str)] = &[("BLOCKING_MAX_THREADS", "1")];
+
+#[test]
+fn a_dump_tells_a_call_that_no_thread_begins_from_one_that_runs() {
+    let end = child::run("", ONE_THREAD, |_| {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let reason =
+            |name: &str| runtime.dump().find(name).unwrap().waits_for.clone().map(|wait| wait.reason);
+        let (go, gone) = mpsc::channel::<()>();
+        let runs = root(&runtime).name("runs").spawn(move || blocking(move || gone.recv().unwrap()));
+        until(|| reason("runs") == Some(Reason::Blocking));
+        let (next, nexts) = mpsc::channel::<()>();
+        let queued = root(&runtime).name("queued").spawn(move || blocking(move || nexts.recv().unwrap()));
+        let given_up = root(&runtime).name("given up").spawn(|| blocking(|| ()));
+        until(|| ["queued", "given up"].iter().all(|name| reason(name) == Some(Reason::BlockingThread)));
+        let text = runtime.dump().to_string();
+        assert!(text.contains("a thread for a blocking call, as all are in calls"), "{text}");
+        assert_eq!(reason("runs"), Some(Reason::Blocking));
+        given_up.abort(CancelReason::Asked);
+        ends_cancelled(&given_up);
+        go.send(()).unwrap();
+        runs.wait().unwrap().as_ref().unwrap();
+        until(|| reason("queued") == Some(Reason::Blocking));
+        next.send(()).unwrap();
+        queued.wait().unwrap().as_ref().unwrap();
+    });
+    end.assert_survived();
+}
 
 /// The caller is cancelled, and does not go on before the call is over. So the caller drops the value.
 #[test]

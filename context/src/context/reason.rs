@@ -73,6 +73,8 @@ pub enum Reason {
     Future = 18,
     /// For a blocking call that another thread makes.
     Blocking = 19,
+    /// For a thread that begins its blocking call: all of them are in calls, and no more may be started.
+    BlockingThread = 20,
 }
 
 impl Reason {
@@ -90,7 +92,7 @@ impl Reason {
         match self {
             None | Arm | Scope | Yield | Runtime | Lock | Once => false,
             Request | Pool | LockOrCancelled | Condition | Permits | Barrier | Event | Receive | Send
-            | Select | Sleep | Future | Blocking => true,
+            | Select | Sleep | Future | Blocking | BlockingThread => true,
         }
     }
 
@@ -103,7 +105,7 @@ impl Reason {
 
     pub(super) fn from_u8(value: u8) -> Reason {
         use Reason::*;
-        const ALL: [Reason; 20] = [
+        const ALL: [Reason; 21] = [
             None,
             Request,
             Arm,
@@ -124,6 +126,7 @@ impl Reason {
             Sleep,
             Future,
             Blocking,
+            BlockingThread,
         ];
         ALL.get(usize::from(value)).copied().unwrap_or_default()
     }
@@ -152,6 +155,7 @@ impl fmt::Display for Reason {
             Reason::Sleep => "a time to come",
             Reason::Future => "a future",
             Reason::Blocking => "a blocking call",
+            Reason::BlockingThread => "a thread for a blocking call, as all are in calls",
         })
     }
 }

@@ -62,12 +62,21 @@ struct State {
     most: Option<usize>,
 }
 
+/// When a call that was accepted begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Begins {
+    /// A thread comes to it now.
+    AtOnce,
+    /// When calls have ended that were there before.
+    AfterOthers,
+}
+
 /// Has the call made by one of the threads.
 ///
 /// # Errors
 ///
 /// The system's, if there is no thread and none could be started.
-pub(super) fn make(call: Call) -> io::Result<()> {
+pub(super) fn make(call: Call) -> io::Result<Begins> {
     of_process(&THREADS, process::id()).make(call)
 }
 
@@ -100,10 +109,10 @@ impl Threads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn make(&'static self, call: Call) -> io::Result<()> {
+    fn make(&'static self, call: Call) -> io::Result<Begins> {
         let mut state = self.lock();
         state.calls.push_back(call);
-        match self.grow(&mut state) {
+        let may_start_more = match self.grow(&mut state) {
             Err(error) if state.all == 0 => {
                 // BT1: its own.
                 let refused = state.calls.pop_back();
@@ -113,10 +122,17 @@ impl Threads {
                 return Err(error);
             }
             // BT2: one of the others makes it.
-            Ok(()) | Err(_) => drop(state),
-        }
+            Err(_) => false,
+            Ok(()) => state.most.is_none_or(|most| state.all < most),
+        };
+        // BT3. A thread that comes starts the next, if it may.
+        let begins = match may_start_more || state.calls.len() <= state.idle {
+            true => Begins::AtOnce,
+            false => Begins::AfterOthers,
+        };
+        drop(state);
         self.came.notify_one();
-        Ok(())
+        Ok(begins)
     }
 
     /// Starts a thread if there are calls, no thread comes to them, and there may be more.
