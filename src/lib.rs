@@ -176,8 +176,8 @@ pub use forebear_runtime::{
     Completer, Cycle, Dependencies, DoneFuture, Error, Failure, Laggard, LateEnd, Metrics, Outcome, Priority,
     Request, RequestBuilder, RequestId, RequestPool, RequestSet, Result, Runtime, RuntimeBuilder, Scope,
     ShutdownError, SourceLocation, StackError, State, TakeFuture, TimeoutError, WaitError, WaitFuture,
-    check_cancelled, is_cancelled, join, no_suspend, parallelism, scope, shield, spawn, then_all, try_join,
-    try_scope, try_spawn, wait_all, wait_first, yield_now,
+    cancel_reason, check_cancelled, is_cancelled, join, no_suspend, parallelism, scope, shield, spawn,
+    then_all, try_join, try_scope, try_spawn, wait_all, wait_first, yield_now,
 };
 #[cfg(panic = "unwind")]
 pub use forebear_runtime::{OrUnwind, catch};

@@ -49,7 +49,7 @@ pub use self::{
     api::then::{Dependencies, then_all},
     batch::request_pool::{Canceller, RequestPool},
     cancel::Cancellation,
-    cancel::shield::{check_cancelled, is_cancelled, shield},
+    cancel::shield::{cancel_reason, check_cancelled, is_cancelled, shield},
     schedule::yielding::yield_now,
 };
 pub use forebear_context::error::{

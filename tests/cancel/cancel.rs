@@ -5,13 +5,15 @@ mod cancelling;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use cancelling::{Gate, asleep, ends_cancelled, sleeper};
+use forebear::time::timeout;
 use forebear::{
-    CancelReason, Cancellation, Outcome, Request, State, WaitError, check_cancelled, is_cancelled, spawn,
-    try_spawn, yield_now,
+    CancelReason, Cancellation, Outcome, Request, State, WaitError, cancel_reason, check_cancelled,
+    is_cancelled, join, shield, spawn, try_spawn, yield_now,
 };
 use support::order::root;
 use support::{
@@ -435,6 +437,65 @@ fn the_reason_stays_though_the_parent_is_cancelled_later() {
         parent.cancel();
         ends_cancelled(&parent);
         assert_eq!(ends_cancelled(&child), CancelReason::Asked);
+    });
+}
+
+#[test]
+fn a_request_can_ask_why_it_was_cancelled() {
+    const WHY: CancelReason = CancelReason::Other(7);
+    assert_eq!(cancel_reason(), None);
+    on_each(|runtime| {
+        let request = root(runtime).spawn(|| {
+            assert_eq!(cancel_reason(), None);
+            Request::current().unwrap().abort(WHY);
+            Request::current().unwrap().abort(CancelReason::Stopped);
+            assert_eq!(shield(cancel_reason), None, "it is held back");
+            let both = join(cancel_reason, || join(cancel_reason, cancel_reason));
+            assert_eq!(both, (Some(WHY), (Some(WHY), Some(WHY))));
+            // A cleanup that is sheltered knows only of its own children.
+            let child = shield(|| {
+                let child = spawn(|| {
+                    Request::current().unwrap().abort(CancelReason::Stopped);
+                    cancel_reason()
+                });
+                child.wait().unwrap_err()
+            });
+            assert!(matches!(child, WaitError::TargetCancelled(CancelReason::Stopped)), "{child:?}");
+            assert_eq!(cancel_reason(), Some(WHY));
+        });
+        assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(WHY))));
+    });
+}
+
+#[test]
+fn in_a_region_the_reason_is_its_deadline_or_that_of_the_request() {
+    on_each(|runtime| {
+        let computed = root(runtime).spawn(|| {
+            let mut told = None;
+            let region = timeout(Duration::from_millis(1), || {
+                until(is_cancelled);
+                told = cancel_reason();
+            });
+            assert!(region.is_err());
+            assert_eq!(cancel_reason(), None, "the request itself goes on");
+            told
+        });
+        assert_eq!(computed.take().unwrap(), Some(CancelReason::Deadline));
+        let (told, tell) = (Arc::new(Mutex::new(None)), Flag::new());
+        let stopped = root(runtime).spawn({
+            let (told, tell) = (told.clone(), tell.clone());
+            move || {
+                let _late = timeout(Duration::from_secs(600), || {
+                    tell.raise();
+                    until(is_cancelled);
+                    *told.lock().unwrap() = cancel_reason();
+                });
+            }
+        });
+        tell.wait();
+        stopped.abort(CancelReason::Stopped);
+        assert!(stopped.wait().is_err());
+        assert_eq!(*told.lock().unwrap(), Some(CancelReason::Stopped));
     });
 }
 

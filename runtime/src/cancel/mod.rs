@@ -39,7 +39,7 @@ use forebear_context::shim::atomic::Ordering;
 use self::message::Message;
 use crate::record::arena::{self, Arena};
 use crate::record::fiber::{self, Fiber};
-use crate::record::header::{ARM, Header};
+use crate::record::header::{ARM, Header, REGION};
 use crate::shared::OfRuntime;
 use crate::shared::thread;
 use crate::shared::worker::OnRecord;
@@ -266,6 +266,21 @@ pub(crate) fn reason(h: &Header) -> CancelReason {
         return CancelReason::Parent;
     }
     h.side().and_then(|side| side.reason.get()).unwrap_or(CancelReason::Asked)
+}
+
+/// Why what runs on top of a stack is cancelled, by the request or region that was cancelled itself. On that stack, which is cancelled.
+#[cold]
+pub(crate) fn reason_of_caller(top: &Header) -> CancelReason {
+    let mut at = top.identity();
+    loop {
+        let why = reason(at);
+        if why != CancelReason::Parent || !at.has_state(REGION) {
+            return why;
+        }
+        // SAFETY: a region runs on its caller's stack: what is below it there is not over.
+        let Some(below) = (unsafe { at.lender.get().as_ref() }) else { return why };
+        at = below.identity();
+    }
 }
 
 /// Cancels a request because an ancestor was cancelled before it was submitted. Its list may already have edges of dependents. They are no demand

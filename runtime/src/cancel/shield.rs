@@ -15,7 +15,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 
-use forebear_context::error::Cancelled;
+use forebear_context::error::{CancelReason, Cancelled};
 use forebear_context::shim::mutant;
 
 use crate::cancel;
@@ -48,6 +48,32 @@ pub fn is_cancelled() -> bool {
     fiber::get().is_some_and(|fiber| {
         (cancel::concerns(fiber) || arm(fiber)) && cancel::is_cancelled_by_messages(fiber)
     })
+}
+
+/// Why the current request has been cancelled; `None` while [`is_cancelled`] is `false`.
+///
+/// So a request can clean up differently after a deadline and a stop, or write down why it ended early. It is the reason that the request's waiters are
+/// told. Inside a region with a limit it is [`Deadline`](CancelReason::Deadline) if the region's time is up, else the reason of the request. A
+/// closure of a [`join`](crate::join) has the reason of the request that joins. Does not suspend.
+///
+/// ```
+/// use forebear::{CancelReason, Request, cancel_reason};
+/// let job = Request::new(|| {
+///     assert_eq!(cancel_reason(), None);
+///     Request::current().unwrap().abort(CancelReason::Stopped);
+///     match cancel_reason() {
+///         Some(CancelReason::Stopped) => println!("stopped: the checkpoint is written"),
+///         why => panic!("{why:?}"),
+///     }
+/// });
+/// assert!(job.wait().is_err());
+/// ```
+#[must_use]
+pub fn cancel_reason() -> Option<CancelReason> {
+    if !is_cancelled() {
+        return None;
+    }
+    fiber::get()?.request().map(cancel::reason_of_caller)
 }
 
 /// [`Cancelled`] if the current request has been cancelled, to be handed on with `?`. A cancellation point; does not
