@@ -28,14 +28,16 @@ mod form;
 mod roll;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::kv::{self, Operation};
-use forebear::sync::{Condvar, Mutex};
-use forebear::{Cancelled, TimeoutError};
+use forebear::sync::{Condvar, Event, Mutex};
+use forebear::{Cancelled, Request, TimeoutError, shield};
 use forebear_cluster::ClusterError;
 use forebear_cluster::engine::start_error;
 use tokio::sync::Notify;
@@ -188,13 +190,16 @@ pub enum Exit {
     Changed,
 }
 
-/// A member of a group. Cheap to clone. With the last handle it leaves, which takes a moment and blocks: some seconds if there is no server.
+/// A member of a group. Cheap to clone. With the last handle it leaves.
+///
+/// The drop of that handle waits until the server knows, which takes a moment, and two seconds at most if the server does not answer. In a request it suspends, and a cancel does not end the wait. It does not wait
+/// where a request unwinds, or must not suspend. What it has not waited for goes on while the process lives.
 #[derive(Clone)]
 pub struct Group(Arc<Handle>);
 
 struct Handle {
     shared: Arc<Shared>,
-    thread: Option<thread::JoinHandle<()>>,
+    begun: Arc<Begun>,
 }
 
 struct Shared {
@@ -204,6 +209,8 @@ struct Shared {
     changed: Condvar,
     /// This member wants something.
     wants: Notify,
+    /// Nobody has a handle any more.
+    leaves: AtomicBool,
     least: usize,
     most: usize,
     form_timeout: Duration,
@@ -233,19 +240,24 @@ impl Group {
         let id = random();
         let (state, changed) = (Mutex::new(State::default()), Condvar::new());
         let (Rules { least, most, .. }, form_timeout) = (options.rules, options.form_timeout);
-        let shared = Arc::new(Shared { id, state, changed, wants: Notify::new(), least, most, form_timeout });
+        let (wants, leaves) = (Notify::new(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { id, state, changed, wants, leaves, least, most, form_timeout });
         let (its, begun) = (shared.clone(), Arc::new(Begun::default()));
         let ends = Ends(begun.clone());
         let thread = thread::Builder::new().name("cluster: group".into()).spawn(move || {
             let tell = &ends.0;
             let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match tokio {
-                Ok(tokio) => tokio.block_on(run(&options, &names, &its, tell)),
+                Ok(tokio) => {
+                    tokio.block_on(run(&options, &names, &its, tell));
+                    // The runtime's own end may wait for the name of a server to be looked up.
+                    tell.ended.set();
+                }
                 Err(error) => tell.tell(Err(error.to_string())),
             }
         });
-        let thread = thread.map_err(start_error)?;
-        let group = Group(Arc::new(Handle { shared, thread: Some(thread) }));
+        thread.map_err(start_error)?;
+        let group = Group(Arc::new(Handle { shared, begun: begun.clone() }));
         begun.told.wait()?;
         let answer = begun.answer.lock().take();
         answer.unwrap_or_else(|| Err("the thread of the group has ended".into())).map_err(start_error)?;
@@ -359,18 +371,24 @@ impl Shared {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.want(|wants| wants.leave = true);
-        if let Some(thread) = self.thread.take() {
-            // It waits for the server for a moment at most.
-            let _ = thread.join();
+        // No lock: a drop may come where its request must not suspend.
+        self.shared.leaves.store(true, Ordering::Release);
+        self.shared.wants.notify_one();
+        // A request that unwinds cannot suspend: see `docs/pinning.md`. The thread ends by itself.
+        let unwinds = thread::panicking() && Request::current().is_some();
+        if unwinds || self.begun.ended.is_set() {
+            return;
         }
+        // In a region that must not suspend the wait panics, and a drop must not.
+        let _ = catch_unwind(AssertUnwindSafe(|| shield(|| self.begun.ended.wait_timeout(FAREWELL))));
     }
 }
 
-/// Whether the thread has a connection.
+/// Whether the thread has a connection, and whether it has ended.
 #[derive(Default)]
 struct Begun {
-    told: forebear::sync::Event,
+    told: Event,
+    ended: Event,
     answer: Mutex<Option<Result<(), String>>>,
 }
 
@@ -388,18 +406,23 @@ struct Ends(Arc<Begun>);
 impl Drop for Ends {
     fn drop(&mut self) {
         self.0.tell(Err("the thread of the group has ended".into()));
+        self.0.ended.set();
     }
 }
 
 /// The key of the roll.
 const ROLL: &str = "roll";
 
-/// A member that leaves waits so long for a server that does not answer.
+/// A member that leaves tries for so long to tell a server that does not answer, and the drop of its last handle waits no longer.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 async fn run(options: &GroupOptions, names: &Names, shared: &Shared, begun: &Begun) {
     let opened = async {
-        let client = options.access.connect(ONE_TRY, ONE_TRY, |_| ()).await?;
+        let client = tokio::select! {
+            client = options.access.connect(ONE_TRY, ONE_TRY, |_| ()) => client?,
+            // Before it has joined it wants nothing else.
+            () = shared.wants.notified() => return Err("the join was cancelled".into()),
+        };
         let store = Store::new(&client, names, options.replicas, options.rules.lease);
         let bucket = while_electing(options.rules.lease, async || store.group().await).await?;
         Ok::<_, String>((bucket, store))
@@ -412,7 +435,7 @@ async fn run(options: &GroupOptions, names: &Names, shared: &Shared, begun: &Beg
     let mut watch = Watch::new(shared.id, options.name.clone(), options.size as u64, options.rules);
     let mut left: Option<Instant> = None;
     loop {
-        let wants = shared.state.lock().wants;
+        let wants = Wants { leave: shared.leaves.load(Ordering::Acquire), ..shared.state.lock().wants };
         let turned = turn(&bucket, &mut watch, wants).await;
         if wants.leave {
             let since = *left.get_or_insert_with(Instant::now);

@@ -3,12 +3,18 @@
 mod support;
 
 use std::fs;
+use std::io::{ErrorKind, Read};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use forebear::sync::Event;
 use forebear::time::sleep;
+use forebear::{Runtime, WaitError, no_suspend};
 use forebear_cluster::ClusterError;
 use forebear_cluster_nats::group::{Exit, FormError, Group, GroupOptions, Round};
 
@@ -219,6 +225,78 @@ fn a_group_without_a_server_or_with_a_bad_name_is_an_error() {
     }
 }
 
+/// The only member of a group whose server is dead. A drop of it cannot tell the server, and waits as long as it may.
+fn cut_off() -> (Server, Group) {
+    let mut server = Server::start();
+    let group = Group::join(options(&server.url(), &job(), "alone").members(1, 1)).unwrap();
+    group.form().unwrap();
+    server.kill();
+    (server, group)
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_drop_in_a_request_waits_for_the_server_and_others_run_meanwhile() {
+    let (_server, group) = cut_off();
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let ran = runtime.spawn(move || {
+        let ran = Arc::new(AtomicBool::new(false));
+        let its = ran.clone();
+        let other = forebear::spawn(move || its.store(true, Ordering::Release));
+        other.submit();
+        drop(group);
+        ran.load(Ordering::Acquire)
+    });
+    // Not on the stack of this thread, which may block.
+    until(|| ran.is_done());
+    assert!(ran.take().unwrap(), "the drop has blocked the only worker");
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_drop_does_not_wait_where_a_request_unwinds_or_must_not_suspend() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let (_server, group) = cut_off();
+    let (gate, waits) = (Arc::new(Event::new()), Arc::new(Event::new()));
+    let (opens, its) = (gate.clone(), waits.clone());
+    let other = runtime.spawn(move || {
+        its.set();
+        gate.wait()
+    });
+    // Another request of the only worker has begun. It would have to go on while this one unwinds.
+    let panics = runtime.spawn(move || {
+        let _group = group;
+        waits.wait().unwrap();
+        panic!("the request of this test");
+    });
+    // Not on the stack of this thread, which may block.
+    until(|| panics.is_done());
+    assert!(panics.take().is_err_and(|error: WaitError| !error.is_cancelled()));
+    opens.set();
+    other.take().unwrap().unwrap();
+    let (_server, group) = cut_off();
+    runtime.spawn(move || no_suspend("this test", || drop(group))).take().unwrap();
+}
+
+/// The server accepts, and says nothing.
+#[test]
+fn a_join_that_is_cancelled_ends_its_try_to_connect() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let options = GroupOptions::new(&format!("nats://{}", listener.local_addr().unwrap()), "group");
+    let (send, returned) = mpsc::channel();
+    let request = forebear::spawn(move || send.send(Group::join(options).map(drop)));
+    request.submit();
+    let (mut accepted, _) = listener.accept().unwrap();
+    request.cancel();
+    assert!(matches!(returned.recv().unwrap(), Err(ClusterError::Cancelled)));
+    accepted.set_nonblocking(true).unwrap();
+    let read = accepted.read(&mut [0]);
+    assert!(
+        matches!(&read, Ok(0)) || read.as_ref().is_err_and(|error| error.kind() != ErrorKind::WouldBlock),
+        "the connection is still there: {read:?}"
+    );
+}
+
 /// An agent in a process of its own: the example `agents`. It and its workers write into a directory.
 struct Agent(Child);
 
@@ -242,7 +320,6 @@ impl Agent {
 
     /// Waits for its end in order, and what it says.
     fn end(mut self) -> String {
-        use std::io::Read;
         let mut said = String::new();
         self.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         assert!(self.0.wait().unwrap().success());

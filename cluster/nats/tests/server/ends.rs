@@ -264,6 +264,8 @@ fn a_drop_without_a_server_waits_for_seconds_at_most_and_in_a_request_others_run
         drop(cluster);
         ran.load(Ordering::Acquire)
     });
+    // Not on the stack of this thread, which may block.
+    until(|| ran.is_done());
     assert!(ran.take().unwrap(), "the drop has blocked the only worker");
 }
 
