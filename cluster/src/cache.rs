@@ -139,7 +139,8 @@ impl Cache {
         }
         let mut state = self.lock();
         let used_at = state.tick();
-        state.used += bytes;
+        // A token names the size, and may have come from anywhere.
+        state.used = state.used.saturating_add(bytes);
         state.entries.insert(key, CacheEntry::Present { value, bytes, used_at });
         while state.used > self.limit {
             let oldest = state.entries.iter().filter_map(|(key, entry)| match entry {
@@ -148,7 +149,7 @@ impl Cache {
             });
             let Some((_, oldest)) = oldest.min_by_key(|(used_at, _)| *used_at) else { break };
             if let Some(CacheEntry::Present { value, bytes, .. }) = state.entries.remove(&oldest) {
-                state.used -= bytes;
+                state.used = state.used.saturating_sub(bytes);
                 evicted.push(value);
             }
         }
@@ -242,6 +243,15 @@ mod tests {
             "what is larger than the cache is read, and not kept"
         );
         assert_eq!(cache.lock().used, 8);
+    }
+
+    #[test]
+    fn a_size_that_no_value_has_is_counted_without_an_overflow() {
+        let (store, cache) = cache(u64::MAX, true);
+        for n in [1, 2, 1, 2] {
+            assert_eq!(*cache.get::<Vec<u8>>(object(n), u64::MAX).unwrap(), vec![n as u8; 3]);
+        }
+        assert_eq!((cache.lock().used, store.reads.load(Ordering::Relaxed)), (u64::MAX, 2));
     }
 
     #[test]

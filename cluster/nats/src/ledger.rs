@@ -44,7 +44,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use forebear_cluster::engine::{
-    Answer, Envelope, Event, ObjectId, Order, Resource, ResourceId, TaskId, WorkerId, WorkerState,
+    Answer, Envelope, Event, MAX_SLOTS, ObjectId, Order, Resource, ResourceId, TaskId, WorkerId, WorkerState,
     WorkerStatus, difference,
 };
 
@@ -305,8 +305,8 @@ impl Ledger {
         if hello.launch.is_some_and(|launch| self.dead.contains(&launch)) {
             return Some("its process has ended".into());
         }
-        if hello.slots == 0 || hello.name.is_empty() {
-            return Some("it has no name, or no slot".into());
+        if hello.slots == 0 || hello.slots as usize > MAX_SLOTS || hello.name.is_empty() {
+            return Some(format!("it has no name, no slot, or more than {MAX_SLOTS} slots"));
         }
         difference(&self.known, &hello.tasks)
     }

@@ -25,6 +25,7 @@
 //! same time share a message. An [`Up`] has a list of claims, a message to a member a list of [`Down`]s, and a
 //! [`Record`] a list of ends. None of them waits for others.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,11 +95,45 @@ pub(crate) struct Times {
 /// What the server refuses for so long is told, if not told otherwise.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The shortest beat, and the longest.
+const BEATS: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+
+/// Why no worker can follow [`Times`]. No coordinator of this version gives such ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// The beat is shorter than the shortest one, or longer than the longest one.
+    Beat(Duration),
+    /// A member would be gone before its next beat.
+    Lease { lease: Duration, beat: Duration },
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [least, most] = BEATS;
+        match self {
+            Unfit::Beat(beat) => write!(f, "a beat of {beat:?}, which is not from {least:?} to {most:?}"),
+            Unfit::Lease { lease, beat } => {
+                write!(f, "a lease of {lease:?}, which is less than its beat of {beat:?}")
+            }
+        }
+    }
+}
+
 impl Times {
     /// Those of a lease.
     pub(crate) fn new(lease: Duration, grace: Duration) -> Times {
-        let beat = (lease / 6).clamp(Duration::from_millis(10), Duration::from_secs(1));
-        Times { lease, beat, grace, patience: PATIENCE }
+        let [least, most] = BEATS;
+        Times { lease, beat: (lease / 6).clamp(least, most), grace, patience: PATIENCE }
+    }
+
+    /// Whether a worker can follow them. What has come as a message may be anything. Of the grace and the patience any length will do.
+    pub(crate) fn check(&self) -> Result<(), Unfit> {
+        let (lease, beat, [least, most]) = (self.lease, self.beat, BEATS);
+        match () {
+            () if !(least..=most).contains(&beat) => Err(Unfit::Beat(beat)),
+            () if lease < beat => Err(Unfit::Lease { lease, beat }),
+            () => Ok(()),
+        }
     }
 
     /// The server hands a message out again that nobody has said to be in work for so long.
@@ -329,6 +364,24 @@ mod tests {
         let downs =
             vec![Down { number: 1, what: What::Order(Order::Begin) }, Down { number: 2, what: What::Stop }];
         assert_eq!(decode::<Vec<Down>>(&encode(&downs).unwrap()), Ok(downs));
+    }
+
+    #[test]
+    fn times_that_no_worker_can_follow_are_refused_and_those_of_each_lease_are_not() {
+        let grace = Duration::ZERO;
+        for lease in [Duration::from_millis(100), Duration::from_secs(15), Duration::MAX] {
+            for grace in [grace, Duration::MAX] {
+                assert_eq!(Times { patience: grace, ..Times::new(lease, grace) }.check(), Ok(()));
+            }
+        }
+        let times = Times::new(Duration::from_secs(15), grace);
+        for beat in [Duration::ZERO, Duration::from_millis(9), Duration::from_secs(2), Duration::MAX] {
+            let unfit = Times { lease: Duration::MAX, beat, ..times };
+            assert_eq!(unfit.check(), Err(Unfit::Beat(beat)));
+        }
+        for lease in [Duration::ZERO, times.beat / 2] {
+            assert_eq!(Times { lease, ..times }.check(), Err(Unfit::Lease { lease, beat: times.beat }));
+        }
     }
 
     fn read<T: DeserializeOwned, U: Serialize>(fields: &U) -> T {

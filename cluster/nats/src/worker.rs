@@ -347,7 +347,13 @@ async fn join(
             async_nats::Request::new().payload(bytes.clone().into()).timeout(Some(Duration::from_secs(1)));
         let pause = match line.client.send_request(names.hello(), asked).await {
             Ok(answer) => match decode::<Welcome>(&answer.payload) {
-                Ok(Welcome::Come(terms)) => return Ok(Some(terms)),
+                Ok(Welcome::Come(terms)) => {
+                    let times = terms.times.check();
+                    times.map_err(|unfit| {
+                        format!("the coordinator's answer cannot be followed: it names {unfit}")
+                    })?;
+                    return Ok(Some(terms));
+                }
                 Ok(Welcome::Refused { why }) => {
                     return Err(format!("the coordinator has refused this worker: {why}"));
                 }

@@ -362,6 +362,20 @@ fn a_request_to_join_that_is_repeated_is_one_worker() {
 }
 
 #[test]
+fn a_worker_without_a_name_or_with_a_number_of_slots_that_none_has_is_refused() {
+    let mut field = Field::new();
+    let mut asks = |name: &str, slots| {
+        field.ledger.hello(Hello { slots, ..hello(name) }, "reply".into(), field.now);
+        field.take();
+        matches!(field.welcome, Some(Welcome::Come(_)))
+    };
+    let most = MAX_SLOTS as u32;
+    assert!(asks("a", 1) && asks("b", most));
+    assert!(!asks("c", 0) && !asks("d", most + 1) && !asks("e", u32::MAX) && !asks("", 1));
+    assert_eq!(field.ledger.members.len(), 2);
+}
+
+#[test]
 fn an_end_that_the_server_does_not_record_is_told_once_and_dropped_by_its_member() {
     let mut field = Field::new();
     let a = field.worker("a");

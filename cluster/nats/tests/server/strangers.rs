@@ -201,9 +201,8 @@ fn a_worker_of_another_version_is_told_so_and_the_coordinator_warns_once() {
     assert!(cluster.workers().is_empty());
 }
 
-#[test]
-#[ignore = "needs a server: ci/nats"]
-fn a_worker_says_which_version_a_coordinator_has_that_it_does_not_understand() {
+/// How a worker ends whose request to join is answered by these bytes.
+fn answered(bytes: &'static [u8]) -> String {
     let (job, (_dir, said)) = (job(), said());
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut worker = tokio.block_on(async {
@@ -213,12 +212,28 @@ fn a_worker_says_which_version_a_coordinator_has_that_it_does_not_understand() {
         client.flush().await.unwrap();
         let worker = impatient(&job, "worker", &said);
         let hello = hellos.next().await.unwrap();
-        client.publish(hello.reply.unwrap(), FOREIGN.into()).await.unwrap();
+        client.publish(hello.reply.unwrap(), bytes.into()).await.unwrap();
         client.flush().await.unwrap();
         worker
     });
     worker.0.wait().unwrap();
-    let error = fs::read_to_string(&said).unwrap();
+    fs::read_to_string(&said).unwrap()
+}
+
+/// An answer that lets a worker join: as the first member, of a run with the number 1. Its lease is a minute, its grace and its patience a second, and its beat is zero.
+const BEATLESS: &[u8] = &[b'F', 8, 0, 1, 1, 1, b'w', 1, 0, 60, 0, 0, 0, 1, 0, 1, 0];
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_that_is_told_to_beat_without_a_pause_says_so_and_does_not_panic() {
+    let error = answered(BEATLESS);
+    assert!(error.contains("the coordinator's answer cannot be followed: it names a beat of 0ns"), "{error}");
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_says_which_version_a_coordinator_has_that_it_does_not_understand() {
+    let error = answered(FOREIGN);
     assert!(error.contains("the coordinator has version 99 of the messages, and this worker 8"), "{error}");
 }
 

@@ -131,13 +131,14 @@ impl BoardState {
                 let entry = self.tasks.get(task);
                 if let Some((entry, (worker, attempt, _))) = entry.and_then(|e| Some((e, e.leased.clone()?)))
                 {
-                    let progress = f64::from(thousandths) / 1_000.0;
+                    let progress = f64::from(thousandths.min(1_000)) / 1_000.0;
                     let running = RemoteState::Running { worker, attempt, progress };
                     settled.push((entry.task.slot.clone(), running, None));
                 }
             }
             Event::Ended { task, worker, attempt, answer, ran } => {
-                self.metrics.ran += ran;
+                // What a worker says may be anything.
+                self.metrics.ran = self.metrics.ran.saturating_add(ran);
                 self.ended(task, worker, attempt, answer, settled, then);
             }
             Event::Worker(status) => {

@@ -43,6 +43,21 @@ fn r30_a_result_that_nobody_holds_is_freed() {
 }
 
 #[test]
+fn what_a_worker_says_of_its_progress_and_its_time_stays_within_what_there_is() {
+    let board = board(2);
+    for _ in 0..2 {
+        let slot = Arc::new(Slot::new(None));
+        let task = add(&board, &slot);
+        board.on_event(Event::Started { task, worker: WorkerId::new("worker", 1), attempt: 1 });
+        board.on_event(Event::Progress { task, thousandths: u32::MAX });
+        assert!(slot.runs_at(1.0));
+        let (answer, ran) = (Answer::Done(Arc::from([])), Duration::MAX);
+        board.on_event(Event::Ended { task, worker: None, attempt: 1, answer, ran });
+    }
+    assert_eq!((board.metrics().done, board.metrics().ran), (2, Duration::MAX));
+}
+
+#[test]
 fn r22_events_of_tasks_that_are_no_tasks_any_more_change_nothing() {
     let (board, slot) = (board(1), Arc::new(Slot::new(None)));
     let task = add(&board, &slot);
