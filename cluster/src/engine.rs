@@ -453,6 +453,10 @@ impl fmt::Debug for Job {
 /// struct Logged<E>(E);
 ///
 /// impl<E: Engine> Engine for Logged<E> {
+///     fn workers_at_start(&self) -> Option<usize> {
+///         self.0.workers_at_start()
+///     }
+///
 ///     fn start(self: Box<Self>, mut job: Job) -> Result<Box<dyn Link>, ClusterError> {
 ///         let events = job.events;
 ///         job.events = EventSink::new(move |event| {
@@ -470,6 +474,12 @@ impl fmt::Debug for Job {
 /// # Ok::<(), ClusterError>(())
 /// ```
 pub trait Engine: Send + 'static {
+    /// So many workers come with the start, and others only by a control of the engine that runs. A start that [waits for more](crate::ClusterCoordinatorBuilder::min_workers) is refused at once. `None`: workers may
+    /// come from elsewhere, so nobody knows how many. Default: `None`. An engine around another one passes it on.
+    fn workers_at_start(&self) -> Option<usize> {
+        None
+    }
+
     /// Starts the workers. Does not wait until they are ready.
     ///
     /// # Errors

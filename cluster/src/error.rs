@@ -67,6 +67,15 @@ pub enum ClusterError {
         /// Why.
         message: String,
     },
+    /// The start would wait for more [workers](crate::ClusterCoordinatorBuilder::min_workers) than its engine starts. Have the engine start as many. Or ask for no more than it starts, and add others by the engine's
+    /// control once the cluster runs.
+    #[non_exhaustive]
+    TooFewWorkers {
+        /// The start was to wait for so many.
+        wanted: usize,
+        /// The engine starts so many.
+        starts: usize,
+    },
     /// The engine cannot carry tasks for now, and has tried for as long as its settings say: its server is away, for instance. Each call returns this until the engine can carry tasks again. What was scheduled is not
     /// lost: call again, or shut down.
     #[non_exhaustive]
@@ -164,6 +173,10 @@ impl fmt::Display for ClusterError {
             ),
             ClusterError::Unavailable { since, reason } => away(f, *since, reason),
             ClusterError::Start { message } => write!(f, "the engine did not start: {message}"),
+            ClusterError::TooFewWorkers { wanted, starts } => write!(
+                f,
+                "the start waits for {wanted} workers, and its engine starts {starts}: have it start {wanted}, or set `min_workers({starts})` and add others by the engine's control once the cluster runs"
+            ),
             ClusterError::Store { message } => f.write_str(message),
             ClusterError::Fetch(error) => error.fmt(f),
             ClusterError::Closed => f.write_str("the cluster was shut down"),

@@ -79,7 +79,7 @@ struct InProcessCluster {
 }
 
 impl InProcess {
-    /// So many workers, named `worker-0` and so on. Each runs one task at a time.
+    /// So many workers, named `worker-0` and so on. Each runs one task at a time. With 0 all come by the [control](Self::control), and [`min_workers`](crate::ClusterCoordinatorBuilder::min_workers) is 0, too.
     #[must_use]
     pub fn new(workers: usize) -> InProcess {
         InProcess { workers, slots: 1, cache: CACHE, runtime: None, control: InProcessControl::default() }
@@ -207,6 +207,10 @@ impl InProcessControl {
 }
 
 impl Engine for InProcess {
+    fn workers_at_start(&self) -> Option<usize> {
+        Some(self.workers)
+    }
+
     fn start(self: Box<Self>, job: Job) -> Result<Box<dyn Link>, ClusterError> {
         let dispatcher = Arc::new(Dispatcher::new(job.events));
         let store = Arc::new(Objects::default());

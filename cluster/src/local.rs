@@ -174,7 +174,8 @@ struct LocalCluster {
 }
 
 impl LocalProcesses {
-    /// So many worker processes, named `worker-0` and so on. Each runs one task at a time.
+    /// So many worker processes, named `worker-0` and so on. Each runs one task at a time. With 0 all come by the [control](Self::control), and
+    /// [`min_workers`](crate::ClusterCoordinatorBuilder::min_workers) is 0, too.
     #[must_use]
     pub fn new(workers: usize) -> LocalProcesses {
         LocalProcesses {
@@ -372,6 +373,10 @@ impl LocalProcessesControl {
 }
 
 impl Engine for LocalProcesses {
+    fn workers_at_start(&self) -> Option<usize> {
+        Some(self.workers)
+    }
+
     fn start(self: Box<Self>, job: Job) -> Result<Box<dyn Link>, ClusterError> {
         if worker::is_worker() {
             return Err(start_error("this process is a worker itself: call `worker::entry` first in `main`"));

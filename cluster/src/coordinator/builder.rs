@@ -68,7 +68,21 @@ impl ClusterCoordinatorBuilder {
         self
     }
 
-    /// [`start`](Self::start) waits for so many workers. Others may be ready later. Default: 1.
+    /// [`start`](Self::start) waits for so many workers. Others may be ready later. Default: 1. With 0 it waits for none, and workers may be added when the cluster runs.
+    ///
+    /// Other workers than those that an engine on this machine starts come only by its control. So a start that waits for more is refused at once. Over a server it waits, since workers may come from elsewhere.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess};
+    ///
+    /// let engine = InProcess::new(0);
+    /// let refused = ClusterCoordinator::builder(engine.clone()).start();
+    /// assert!(matches!(refused, Err(ClusterError::TooFewWorkers { wanted: 1, starts: 0, .. })));
+    /// let control = engine.control();
+    /// let cluster = ClusterCoordinator::builder(engine).min_workers(0).start()?;
+    /// control.add("late");
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     pub fn min_workers(mut self, workers: usize) -> Self {
         self.min_workers = workers;
         self
@@ -94,12 +108,14 @@ impl ClusterCoordinatorBuilder {
     /// How long [`start`](Self::start) waits for the [workers](Self::min_workers). Default: 60 seconds. Workers that end before they are
     /// ready, for instance because they have other tasks, would else keep it for ever.
     ///
-    /// ```
-    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess};
+    /// ```no_run
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, LocalProcesses};
     /// use std::time::Duration;
     ///
-    /// let nobody = ClusterCoordinator::builder(InProcess::new(0)).start_timeout(Duration::from_millis(10));
-    /// assert!(matches!(nobody.start(), Err(ClusterError::Start { .. })));
+    /// let slow = LocalProcesses::new(64).program("./worker"); // each reads a large table first
+    /// let builder = ClusterCoordinator::builder(slow).min_workers(64);
+    /// let cluster = builder.start_timeout(Duration::from_secs(600)).start()?;
+    /// # Ok::<(), ClusterError>(())
     /// ```
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout;
@@ -162,11 +178,15 @@ impl ClusterCoordinatorBuilder {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::NameTaken`], if two tasks have one name. [`ClusterError::Start`], if the engine cannot start, if
+    /// [`ClusterError::NameTaken`], if two tasks have one name. [`ClusterError::TooFewWorkers`], if the engine starts fewer workers. [`ClusterError::Start`], if the engine cannot start, if
     /// the journal cannot be opened or is another coordinator's, or if all workers were refused since they have other
     /// tasks. Also if too few workers are ready after the [time-out](Self::start_timeout). [`ClusterError::Cancelled`].
     pub fn start(self) -> Result<ClusterCoordinator, ClusterError> {
         self.tasks.check()?;
+        let wanted = self.min_workers;
+        if let Some(starts) = self.engine.workers_at_start().filter(|starts| *starts < wanted) {
+            return Err(ClusterError::TooFewWorkers { wanted, starts });
+        }
         let open = |file: &PathBuf| {
             let opened = Journal::open(file);
             opened.map_err(|error| start_error(format_args!("the journal {}: {error}", file.display())))

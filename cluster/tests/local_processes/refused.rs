@@ -1,10 +1,17 @@
 //! Programs that are no workers of this coordinator, or do not start.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use forebear_cluster::{ClusterCoordinator, ClusterError, LocalProcesses, Tasks};
+use forebear_cluster::engine::WorkerState;
+use forebear_cluster::{
+    ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, InProcess, LocalProcesses, Tasks,
+};
 
-use crate::{After, Before, PID, start};
+use crate::deaths::until;
+use crate::{After, Before, PID, engine, start};
+
+/// No start of these tests waits for so long.
+const LONG: Duration = Duration::from_secs(20);
 
 /// Whatever the worker was built from, the start says which task is another one.
 #[test]
@@ -52,6 +59,33 @@ fn a_start_whose_workers_do_not_come_ends_with_an_error() {
     let refused = start(engine).start_timeout(Duration::from_millis(200)).start();
     let Err(ClusterError::Start { message, .. }) = refused else { panic!("no worker can come") };
     assert!(message.contains("0 of 1 workers were ready"), "{message}");
+}
+
+#[test]
+fn a_start_that_waits_for_more_workers_than_its_engine_starts_is_refused_at_once_and_says_what_to_do() {
+    let refusal = |builder: ClusterCoordinatorBuilder| {
+        let begun = Instant::now();
+        let error = builder.start_timeout(LONG).start().unwrap_err();
+        assert!(begun.elapsed() < LONG / 2);
+        error
+    };
+    for none in [
+        start(LocalProcesses::new(0)),
+        ClusterCoordinator::builder(InProcess::new(0)),
+        start(LocalProcesses::new(0).start_delay(LONG, LONG)),
+    ] {
+        let error = refusal(none);
+        assert!(matches!(error, ClusterError::TooFewWorkers { wanted: 1, starts: 0, .. }), "{error:?}");
+        assert!(error.to_string().contains("set `min_workers(0)` and add others"), "{error}");
+    }
+    let error = refusal(start(engine(1)).min_workers(2));
+    assert!(matches!(error, ClusterError::TooFewWorkers { wanted: 2, starts: 1, .. }), "{error:?}");
+    // It has no worker, and may be given some.
+    let engine = engine(0);
+    let control = engine.control();
+    let cluster = start(engine).min_workers(0).start().unwrap();
+    control.add("late").unwrap();
+    until(|| cluster.workers().iter().any(|worker| worker.state == WorkerState::Ready));
 }
 
 #[test]
