@@ -85,7 +85,8 @@ impl Access {
         self.urls.iter().map(|url| without_secrets(url)).collect::<Vec<_>>().join(", ")
     }
 
-    /// Connects. A server that is not there yet, or does not answer, is tried again for so long; one try takes as long as is said at most.
+    /// Connects. A server that is not there yet, or does not answer, is tried again until `patience` is over. One try takes `one_try` at most. The first one may take all of that, a later one what is left
+    /// of the patience.
     pub(crate) async fn connect(
         &self,
         patience: Duration,
@@ -94,18 +95,35 @@ impl Access {
     ) -> Result<async_nats::Client, String> {
         let servers = self.check()?;
         let (begun, on_event) = (Instant::now(), Arc::new(on_event));
+        // Why the newest try has failed that had all its time.
+        let mut failed: Option<String> = None;
         let client = loop {
             let options = self.options(one_try, on_event.clone())?;
+            let left = patience.saturating_sub(begun.elapsed());
+            let limit = if failed.is_none() { one_try } else { one_try.min(left) };
             // The limit of the client itself is for each of its steps.
-            let tried = tokio::time::timeout(one_try, options.connect(servers.clone())).await;
+            let tried = tokio::time::timeout(limit, options.connect(servers.clone())).await;
             let again = begun.elapsed().saturating_add(PAUSE) < patience;
-            match tried {
+            let (why, pause) = match tried {
                 Ok(Ok(client)) => break client,
-                Ok(Err(error)) if again && may_come(&error) => tokio::time::sleep(PAUSE).await,
-                Err(_) if again => {}
-                Ok(Err(error)) => return Err(format!("no connection to {}: {error}", self.places())),
-                Err(_) => return Err(format!("no answer from {} in {one_try:?}", self.places())),
+                Ok(Err(error)) => {
+                    let why = format!("no connection to {}: {error}", self.places());
+                    if !may_come(&error) {
+                        return Err(why);
+                    }
+                    (why, PAUSE)
+                }
+                Err(_) => {
+                    let why = format!("no answer from {} in {limit:?}", self.places());
+                    // A try that was cut short says less than the one before it.
+                    (failed.filter(|_| limit < one_try).unwrap_or(why), Duration::ZERO)
+                }
+            };
+            if !again {
+                return Err(why);
             }
+            tokio::time::sleep(pause).await;
+            failed = Some(why);
         };
         match client.server_info().max_payload {
             most if most < MESSAGE => Err(format!(
@@ -256,6 +274,26 @@ mod tests {
         }
         other.set_nonblocking(true).unwrap();
         assert_eq!(other.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    }
+
+    /// The first connection is closed at once, and what comes after that is never answered.
+    #[test]
+    fn the_last_try_to_connect_ends_with_the_patience_and_the_error_names_the_cause_that_was_seen() {
+        use std::net::TcpListener;
+
+        const LONG: Duration = Duration::from_secs(20);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let access = Access::new(&format!("nats://{}", listener.local_addr().unwrap()));
+        let closes = std::thread::spawn(move || {
+            drop(listener.accept().unwrap());
+            listener
+        });
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let begun = Instant::now();
+        let tried = tokio.block_on(access.connect(Duration::from_millis(300), LONG, |_| ()));
+        assert!(begun.elapsed() < LONG / 2, "{:?}", begun.elapsed());
+        assert!(tried.is_err_and(|why| why.contains("no connection to")));
+        drop(closes.join().unwrap());
     }
 
     #[test]

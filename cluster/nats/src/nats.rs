@@ -135,7 +135,7 @@ impl Nats {
         self
     }
 
-    /// A start without a connection after so long fails. Until then it tries again if there is no server, or none that answers; the last try may take up to five seconds more. 5 s if not told otherwise.
+    /// A start without a connection after so long fails. Until then it tries again if there is no server, or none that answers. One try takes five seconds at most. 5 s if not told otherwise.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Nats {
         self.connect_timeout = timeout;
