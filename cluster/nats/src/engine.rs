@@ -382,7 +382,10 @@ impl Engine {
     fn news(&mut self, news: News) {
         let now = Instant::now();
         match news {
-            News::Hello(hello, reply) => self.ledger.hello(hello, reply, now),
+            News::Hello(hello, reply) => {
+                let kept = self.plan.launcher.keeps(&hello.name);
+                self.ledger.hello(hello, reply, kept, now);
+            }
             News::Foreign(version, reply) => self.ledger.foreign(version, reply),
             News::Up(up) => self.ledger.up(up, now),
             News::Record(sequence, record) => self.ledger.record(sequence, record),

@@ -9,8 +9,13 @@
 //!
 //! A thread waits for the pidfd of each process, kills its group, reaps it, and tells the engine at once that it is dead: nobody waits for a lease then. A pidfd names the process and no
 //! other, so a kill never hits a stranger.
+//!
+//! # Names
+//!
+//! The name of a worker is [kept](Launcher::keeps) for it from the start of the engine, while it lives, and while it waits to be started again. Else a worker from elsewhere could take the name in that time, and the
+//! one of this process would be its rival. A worker that somebody has killed or drained, that has left, or that is given up, leaves its name to others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Read, Write};
@@ -74,6 +79,8 @@ pub(crate) struct Launcher {
 struct Inner {
     last: u64,
     processes: HashMap<u64, Process>,
+    /// Names of workers that are to be started, for the first time or again.
+    coming: BTreeSet<String>,
     /// Of each name: those in a row that have ended too soon.
     failures: HashMap<String, Failures>,
     closed: bool,
@@ -143,6 +150,23 @@ impl Launcher {
         self.lock().closed
     }
 
+    /// Workers of these names are to be started.
+    pub(crate) fn expect(&self, names: impl IntoIterator<Item = String>) {
+        self.lock().coming.extend(names);
+    }
+
+    /// Whether this name is that of a worker which this process has started or will start, and whose end nobody wants.
+    pub(crate) fn keeps(&self, name: &str) -> bool {
+        let inner = self.lock();
+        let is_its = |process: &Process| process.name == name && (!process.wanted || process.replaced);
+        inner.coming.contains(name) || inner.processes.values().any(is_its)
+    }
+
+    /// Nobody starts a worker of this name any more.
+    fn give_up(&self, name: &str) {
+        self.lock().coming.remove(name);
+    }
+
     /// Starts a worker. One of that name that this process has started is killed first.
     pub(crate) fn start(self: &Arc<Self>, name: &str) -> io::Result<()> {
         self.signal(name, Signal::KILL);
@@ -199,6 +223,7 @@ impl Launcher {
                 return Err(error);
             }
         };
+        inner.coming.remove(name);
         let (name, pidfd_of) = (name.to_owned(), pidfd.clone());
         let process =
             Process { name, begun, pidfd: pidfd_of, wanted: false, replaced: false, socket: Some(mine) };
@@ -211,8 +236,11 @@ impl Launcher {
                 Err(error) => error.to_string(),
             };
             let left = has_left(last_words);
-            let ended = its.lock().processes.remove(&launch);
+            let mut inner = its.lock();
+            let ended = inner.processes.remove(&launch);
             let again = ended.filter(|process| process.replaced || !process.wanted && !left);
+            inner.coming.extend(again.as_ref().map(|process| process.name.clone()));
+            drop(inner);
             let again = again.map(|process| Again { name: process.name, begun: process.begun, how });
             let _ = its.wishes.send(Wish::Died { launch, again });
         })?;
@@ -250,9 +278,10 @@ impl Launcher {
                         return;
                     }
                 }
-                if let Err(error) = its.start(&format!("worker-{number}")) {
-                    its.warnings
-                        .warn(format_args!("the worker `worker-{number}` cannot be started: {error}"));
+                let name = worker_name(number);
+                if let Err(error) = its.start(&name) {
+                    its.give_up(&name);
+                    its.warnings.warn(format_args!("the worker `{name}` cannot be started: {error}"));
                 }
             }
         };
@@ -272,6 +301,7 @@ impl Launcher {
         let failed = its.failed();
         drop(inner);
         if failed > self.restarts {
+            self.give_up(&name);
             let why = match ended {
                 Ended::Unstarted(error) => format!("it cannot be started: {error}"),
                 Ended::Lived(Life { ready: None, how, .. }) => {
@@ -283,9 +313,8 @@ impl Launcher {
             };
             return self.warnings.warn(format_args!("the worker `{name}` is not started again: {why}"));
         }
-        let its = self.clone();
-        // Without a thread it is not started again; others continue.
-        let _ = thread::Builder::new().name("cluster: restart".into()).spawn(move || {
+        let (its, of) = (self.clone(), name.clone());
+        let restart = thread::Builder::new().name("cluster: restart".into()).spawn(move || {
             if !pause.is_zero() {
                 let (_open, never) = mpsc::channel::<()>();
                 let _ = never.recv_timeout(pause);
@@ -294,11 +323,18 @@ impl Launcher {
             // The user has started one of this name meanwhile.
             let there = inner.closed || inner.processes.values().any(|process| process.name == name);
             drop(inner);
-            if !there && let Err(error) = its.start(&name) {
+            if there {
+                return its.give_up(&name);
+            }
+            if let Err(error) = its.start(&name) {
                 // There may be no room for a process just now.
                 its.start_again(name, Ended::Unstarted(error));
             }
         });
+        if restart.is_err() {
+            // Without a thread it is not started again; others continue.
+            self.give_up(&of);
+        }
     }
 
     /// Says something to the operator.
@@ -345,6 +381,11 @@ impl Launcher {
     }
 }
 
+/// The name of the worker of this number that is started with the engine.
+pub(crate) fn worker_name(number: usize) -> String {
+    format!("worker-{number}")
+}
+
 /// Waits until the worker is dead, kills its group, and reaps it.
 fn watch(pidfd: &OwnedFd, mut child: Child) -> io::Result<ExitStatus> {
     let mut dead = [PollFd::new(pidfd, PollFlags::IN)];
@@ -389,4 +430,72 @@ fn receive() -> io::Result<(Handover, UnixStream)> {
     socket.read_exact(&mut bytes)?;
     let handover = decode(&bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok((handover, socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    use super::*;
+
+    /// Starts workers that are this program. One is started again once.
+    fn launcher(program: &str, args: &[&str]) -> (Arc<Launcher>, UnboundedReceiver<Wish>) {
+        let (wishes, taken) = unbounded_channel();
+        let handover = Handover {
+            access: Access::new("nats://127.0.0.1"),
+            job: "job".into(),
+            name: String::new(),
+            slots: 1,
+            launch: 0,
+            grace: Duration::ZERO,
+            cache: 0,
+        };
+        let args = args.iter().map(OsString::from).collect();
+        let quiet = WarningHook::new(|_| ());
+        (Arc::new(Launcher::new(handover, 1, Some(program.into()), args, quiet, wishes)), taken)
+    }
+
+    /// Waits for a death. The name, if nobody wanted it.
+    fn death(taken: &mut UnboundedReceiver<Wish>) -> Option<String> {
+        loop {
+            if let Wish::Died { again, .. } = taken.blocking_recv().unwrap() {
+                return again.map(|again| again.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_kept_before_the_start_and_between_an_end_and_the_restart_until_it_is_given_up() {
+        // It reads the begin of what it is told, and ends.
+        let (launcher, mut taken) = launcher("sh", &["-c", "head -c 1 >/dev/null; exit 1"]);
+        launcher.expect(["a".to_owned()]);
+        assert!(launcher.keeps("a") && !launcher.keeps("b"));
+        launcher.start("a").unwrap();
+        for _ in 0..2 {
+            assert_eq!(death(&mut taken).as_deref(), Some("a"));
+            assert!(launcher.keeps("a"), "it is to be started again");
+            let how = "it has ended".to_owned();
+            let life = Life { ready: None, finished: false, busy: false, alone: false, how };
+            launcher.start_again("a".into(), Ended::Lived(life));
+        }
+        assert!(!launcher.keeps("a"), "it is given up");
+    }
+
+    #[test]
+    fn the_name_of_a_worker_whose_end_somebody_wants_is_left_to_others() {
+        let (launcher, mut taken) = launcher("sleep", &["1000"]);
+        launcher.start("a").unwrap();
+        assert!(launcher.keeps("a"));
+        launcher.signal("a", Signal::KILL);
+        assert!(!launcher.keeps("a"));
+        assert_eq!(death(&mut taken), None);
+        assert!(!launcher.keeps("a"));
+        // One that stands still is replaced.
+        launcher.start("a").unwrap();
+        let launch = *launcher.lock().processes.keys().next().unwrap();
+        launcher.replace(launch);
+        assert!(launcher.keeps("a"));
+        assert_eq!(death(&mut taken).as_deref(), Some("a"));
+        assert!(launcher.keeps("a"));
+    }
 }

@@ -118,6 +118,8 @@ pub(crate) struct Ledger {
     dropped: u64,
     /// Versions of workers that were refused for that.
     foreign: BTreeSet<u8>,
+    /// Names that were refused to workers from elsewhere.
+    encroached: BTreeSet<String>,
     /// So many leases were compared with what members hold.
     #[cfg(test)]
     compared: usize,
@@ -192,6 +194,7 @@ impl Ledger {
             outages: 0,
             dropped: 0,
             foreign: BTreeSet::new(),
+            encroached: BTreeSet::new(),
             #[cfg(test)]
             compared: 0,
             acts: Vec::new(),
@@ -286,9 +289,12 @@ impl Ledger {
 
     // What comes from workers.
 
-    pub(crate) fn hello(&mut self, hello: Hello, reply: String, now: Instant) {
+    /// `kept`: the name is that of a worker which the coordinator's process has started or will start.
+    pub(crate) fn hello(&mut self, hello: Hello, reply: String, kept: bool, now: Instant) {
         self.now = Some(now);
         let welcome = if let Some(why) = self.refusal(&hello) {
+            Welcome::Refused { why }
+        } else if let Some(why) = self.encroachment(&hello, kept) {
             Welcome::Refused { why }
         } else if let Some(why) = self.rivalry(&hello, now) {
             Welcome::Later { why }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use crate::access::{Access, Tls, Who};
 use crate::engine::{FAREWELL, NatsLink, Plan, start};
-use crate::launch::{Handover, Launcher};
+use crate::launch::{Handover, Launcher, worker_name};
 use crate::wire::{Names, Times};
 
 /// The server keeps the lock of a job for so long at most. Its own limit is some centuries, which a duration may exceed.
@@ -104,7 +104,8 @@ impl Nats {
         }
     }
 
-    /// So many worker processes of this program are started with the cluster, named `worker-0` and so on. None if not told otherwise.
+    /// So many worker processes of this program are started with the cluster, named `worker-0` and so on. None if not told otherwise. No worker from elsewhere can have one of these names while this process keeps
+    /// it: it is refused.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Nats {
         self.workers = workers;
@@ -259,7 +260,7 @@ impl NatsControl {
     }
 
     /// Starts a worker process. If there was one of this name, the new one is its next incarnation; if this process has started that one, it is [killed](Self::kill) first. While one
-    /// from elsewhere has the name and is heard, the new one waits.
+    /// from elsewhere has the name and is heard, the new one waits. From then on the name is kept for it, as those of the [start](Nats::workers): until it is killed, drained or given up, or leaves.
     ///
     /// # Errors
     ///
@@ -338,12 +339,13 @@ impl Engine for Nats {
             launcher: launcher.clone(),
             dropped,
         };
+        launcher.expect((0..self.workers).map(worker_name));
         let (objects, progress, wanted) = start(plan, job, taken).inspect_err(|_| launcher.release_all())?;
         let link = NatsLink { wishes, objects, progress, _wanted: wanted };
         let (each, most) = self.start_delay;
         let at_once = if each.is_zero() { self.workers } else { self.workers.min(1) };
         for number in 0..at_once {
-            if let Err(error) = launcher.start(&format!("worker-{number}")) {
+            if let Err(error) = launcher.start(&worker_name(number)) {
                 link.close();
                 let _ = shield(|| link.wait_closed(FAREWELL));
                 return Err(start_error(error));

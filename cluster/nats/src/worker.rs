@@ -95,7 +95,7 @@ impl WorkerOptions {
     }
 
     /// Its name. Each process has another one if not told otherwise. A worker takes the place of one of its name that is not heard any more. While that one is heard, it waits, at most for its
-    /// [patience](Self::patience).
+    /// [patience](Self::patience). A name of a worker that the coordinator's process [starts](crate::Nats::workers) itself is refused.
     pub fn name(mut self, name: &str) -> WorkerOptions {
         self.name = Some(name.to_owned());
         self

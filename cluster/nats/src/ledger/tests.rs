@@ -65,7 +65,7 @@ impl Field {
 
     /// Another worker, which is ready.
     fn worker(&mut self, name: &str) -> u64 {
-        self.ledger.hello(hello(name), "reply".into(), self.now);
+        self.ledger.hello(hello(name), "reply".into(), false, self.now);
         let member = self.ledger.last_member;
         self.say(member, |up| up.stage = Stage::Ready);
         member
@@ -351,11 +351,11 @@ fn each_end_of_a_record_counts_once_and_by_itself() {
 fn a_request_to_join_that_is_repeated_is_one_worker() {
     let mut field = Field::new();
     field.worker("a");
-    field.ledger.hello(hello("a"), "reply".into(), field.now);
+    field.ledger.hello(hello("a"), "reply".into(), false, field.now);
     assert_eq!(field.ledger.members.len(), 1);
     // Another one of that name takes its place when it is not heard any more.
     field.now += LEASE;
-    field.ledger.hello(Hello { nonce: 99, process: 99, ..hello("a") }, "reply".into(), field.now);
+    field.ledger.hello(Hello { nonce: 99, process: 99, ..hello("a") }, "reply".into(), false, field.now);
     field.take();
     let ids: Vec<_> = field.ledger.members.values().map(|member| member.id.clone()).collect();
     assert_eq!(ids, [WorkerId::new("a", 2)]);
@@ -365,7 +365,7 @@ fn a_request_to_join_that_is_repeated_is_one_worker() {
 fn a_worker_without_a_name_or_with_a_number_of_slots_that_none_has_is_refused() {
     let mut field = Field::new();
     let mut asks = |name: &str, slots| {
-        field.ledger.hello(Hello { slots, ..hello(name) }, "reply".into(), field.now);
+        field.ledger.hello(Hello { slots, ..hello(name) }, "reply".into(), false, field.now);
         field.take();
         matches!(field.welcome, Some(Welcome::Come(_)))
     };

@@ -298,6 +298,29 @@ fn of_two_workers_of_one_name_the_first_works_and_the_second_says_why_it_does_no
     assert_eq!(warnings.all().len(), 1);
 }
 
+/// One is there, and the other one is not started for as long as this test runs.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_from_elsewhere_with_the_name_of_one_that_the_coordinator_starts_is_refused_at_once() {
+    let (job, warnings) = (job(), Warnings::default());
+    let engine = engine(&shared_url(), &job, LONG).workers(2).start_delay(LONG, LONG);
+    let cluster = start(engine.on_warning(warnings.hook())).start().unwrap();
+    for name in ["worker-0", "worker-1"] {
+        let (_dir, said) = said();
+        impatient(&job, name, &said).0.wait().unwrap();
+        let error = fs::read_to_string(&said).unwrap();
+        assert!(
+            error.contains(&format!("the coordinator's process starts the worker named `{name}` itself")),
+            "{error}"
+        );
+    }
+    let names: Vec<String> = cluster.workers().iter().map(|worker| worker.id.to_string()).collect();
+    assert_eq!(names, ["worker-0 (1)"]);
+    assert_eq!(warnings.all().len(), 2);
+    let _other = Process::worker(&shared_url(), &job, "other");
+    until(|| state(&cluster, "other") == Some(WorkerState::Ready));
+}
+
 /// The file into which a worker writes why it has ended.
 fn said() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();

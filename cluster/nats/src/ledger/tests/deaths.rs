@@ -8,7 +8,7 @@ impl Field {
         let name = format!("wide {process}");
         self.beats += 1;
         let hello = Hello { slots, process, nonce: self.beats, launch: Some(process), ..hello(&name) };
-        self.ledger.hello(hello, "reply".into(), self.now);
+        self.ledger.hello(hello, "reply".into(), false, self.now);
         let member = self.ledger.last_member;
         self.say(member, |up| up.stage = Stage::Ready);
         member
@@ -84,7 +84,7 @@ fn what_is_said_again_keeps_nobody_alive() {
 fn a_worker_whose_process_has_ended_cannot_join_any_more() {
     let mut field = Field::new();
     field.ledger.died(3, field.now);
-    field.ledger.hello(Hello { launch: Some(3), ..hello("a") }, "reply".into(), field.now);
+    field.ledger.hello(Hello { launch: Some(3), ..hello("a") }, "reply".into(), false, field.now);
     let acts = field.ledger.take();
     assert!(matches!(&acts[..], [Act::Reply { welcome: Welcome::Refused { .. }, .. }]));
 }
@@ -210,7 +210,7 @@ fn a_process_stays_if_it_joins_again_itself_and_is_replaced_if_it_was_silent() {
     let mut field = Field::new();
     let join = |field: &mut Field, nonce: u64, launch: u64| {
         let hello = Hello { launch: Some(launch), nonce, process: launch, ..hello("a") };
-        field.ledger.hello(hello, "reply".into(), field.now);
+        field.ledger.hello(hello, "reply".into(), false, field.now);
         let member = field.ledger.last_member;
         field.say(member, |up| up.stage = Stage::Ready);
     };

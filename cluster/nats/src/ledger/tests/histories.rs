@@ -86,7 +86,7 @@ impl History {
                 let (name, slots) = (format!("worker {}", self.members.len()), 1 + self.below(3) as u32);
                 let nonce = self.members.len() as u64;
                 let hello = Hello { slots, nonce, process: nonce, ..hello(&name) };
-                self.field.ledger.hello(hello, "reply".into(), self.field.now);
+                self.field.ledger.hello(hello, "reply".into(), false, self.field.now);
                 self.members.push(self.field.ledger.last_member);
                 self.field.say(self.field.ledger.last_member, |up| up.stage = Stage::Ready);
             }

@@ -5,9 +5,14 @@ use super::*;
 impl Field {
     /// A process asks to join as `a`. It is the start of this number, if the coordinator's process has started it. Whether it may.
     fn asks(&mut self, process: u64, launch: Option<u64>) -> bool {
+        self.asks_while(false, process, launch)
+    }
+
+    /// The same. `kept`: the coordinator's process has started a worker of this name, or will start one.
+    fn asks_while(&mut self, kept: bool, process: u64, launch: Option<u64>) -> bool {
         self.beats += 1;
         let hello = Hello { nonce: self.beats, process, launch, ..hello("a") };
-        self.ledger.hello(hello, "reply".into(), self.now);
+        self.ledger.hello(hello, "reply".into(), kept, self.now);
         self.take();
         matches!(self.welcome, Some(Welcome::Come(_)))
     }
@@ -73,4 +78,31 @@ fn what_the_coordinator_starts_takes_the_name_of_what_it_has_started_and_not_tha
     field.take();
     assert!(field.asks(3, None));
     assert!(!field.asks(4, Some(4)));
+}
+
+#[test]
+fn between_an_end_and_the_restart_no_worker_from_elsewhere_takes_the_name_and_the_operator_is_told_once() {
+    let mut field = Field::new();
+    assert!(field.asks_while(true, 1, Some(1)));
+    field.ledger.died(1, field.now);
+    field.take();
+    for process in [2, 3] {
+        assert!(!field.asks_while(true, process, None));
+        assert!(
+            matches!(&field.welcome, Some(Welcome::Refused { why }) if why.contains("starts the worker named `a` itself"))
+        );
+    }
+    assert!(field.asks_while(true, 4, Some(2)));
+    assert!(matches!(&field.warnings[..], [one] if one.contains("`a`")), "{:?}", field.warnings);
+}
+
+#[test]
+fn a_worker_from_elsewhere_that_had_the_name_first_joins_again_under_it_and_another_does_not() {
+    let mut field = Field::new();
+    assert!(field.asks(1, None));
+    assert!(!field.asks_while(true, 2, Some(1)), "it waits");
+    assert!(field.asks_while(true, 1, None) && !field.asks_while(true, 3, None));
+    let first = field.ledger.last_member;
+    field.say(first, |up| up.stage = Stage::Left);
+    assert!(!field.asks_while(true, 3, None) && field.asks_while(true, 2, Some(1)));
 }
