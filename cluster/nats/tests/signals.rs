@@ -1,4 +1,4 @@
-//! What SIGTERM does when `worker::run` has returned. No server is needed: there is none at that address, so it returns at once.
+//! What SIGTERM does when `worker::run` has returned. No server is needed: there is none at that address, and the worker has no patience, so it returns at once.
 
 #[path = "support/process.rs"]
 #[allow(dead_code, reason = "a worker of a server is not among these")]
@@ -10,6 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use forebear_cluster::tasks;
 use forebear_cluster_nats::worker::{self, WorkerOptions};
@@ -32,7 +33,8 @@ fn goes_on() {
         signal_hook::flag::register(signal_hook::consts::SIGTERM, ended.clone()).unwrap();
     }
     for _ in 0..2 {
-        worker::run(WorkerOptions::new("nats://127.0.0.1:1", "none"), tasks![]).unwrap_err();
+        let options = WorkerOptions::new("nats://127.0.0.1:1", "none").patience(Duration::ZERO);
+        worker::run(options, tasks![]).unwrap_err();
     }
     std::fs::write(&said, "").unwrap();
     until(|| ended.load(Ordering::Relaxed));
