@@ -22,7 +22,9 @@
 use std::fmt;
 use std::ptr::{NonNull, null_mut};
 
-use forebear_context::shim::atomic::{AtomicPtr, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use forebear_context::shim::atomic::{
+    AtomicPtr, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst,
+};
 use forebear_context::shim::mutant;
 
 /// An item that can lie in a [`Mailbox`]: it has room for a link.
@@ -124,7 +126,7 @@ impl<T: Linked> Mailbox<T> {
     pub unsafe fn push_chain(&self, latest: NonNull<T>, earliest: NonNull<T>) -> bool {
         // SAFETY: live, by the caller's promise; ours alone until the exchange.
         let link = unsafe { T::link(earliest) };
-        let release = mutant!("mailbox_push_relaxed", Relaxed, AcqRel);
+        let release = mutant!("mailbox_push_relaxed", Relaxed, SeqCst);
         let mut head = self.head.load(Relaxed);
         loop {
             link.store(head, Relaxed);
@@ -184,10 +186,10 @@ impl<T: Linked> Mailbox<T> {
         Arrived { next: latest }
     }
 
-    /// Whether the mailbox was empty a moment ago.
+    /// Whether the mailbox was empty a moment ago. This look and each push are in the one order of sequentially consistent accesses.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.head.load(Acquire).is_null()
+        self.head.load(SeqCst).is_null()
     }
 }
 

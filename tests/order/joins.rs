@@ -8,10 +8,11 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use forebear::channel::unbounded;
 use forebear::sync::Event;
-use forebear::{Priority, Request, Runtime, State, join, no_suspend, yield_now};
+use forebear::{Priority, Request, Runtime, State, join, no_suspend, spawn, yield_now};
 use support::order::{Log, on_one, root};
 use support::until;
 
@@ -134,6 +135,49 @@ fn an_older_request_that_is_woken_again_and_again_has_its_turn_each_time_and_the
                 (place(&log, &format!("turn {turn}")), place(&log, &format!("leaf {}", 2 * turn)));
             assert!(turn > leaf && turn <= leaf + 2, "{:?}", log.told());
         }
+    });
+}
+
+/// The second child's tree is on the stack that its elder sister has left before. Its place is its own all the same: behind the first child, which is ready, too.
+#[test]
+fn a_join_that_lets_others_go_first_has_the_place_of_its_own_request() {
+    on_one(|runtime, log| {
+        let (event, older) = waits(runtime, Priority::URGENT, "older", &log);
+        let notes = log.clone();
+        let parent = root(runtime).spawn(move || {
+            let events = [(); 2].map(|()| Arc::new(Event::new()));
+            let sister = |event: &Arc<Event>, name| {
+                let (event, log) = (event.clone(), notes.clone());
+                spawn(move || {
+                    event.wait().unwrap();
+                    log.note(name);
+                })
+            };
+            let (eldest, second) = (sister(&events[0], "eldest"), sister(&events[1], "second"));
+            while second.state() != State::Suspended || eldest.state() != State::Suspended {
+                yield_now().unwrap();
+            }
+            events[0].set();
+            // With a limit, so that it runs on a stack of its own.
+            let limit = Duration::from_secs(60);
+            eldest.wait_timeout(limit).unwrap();
+            let log = notes.clone();
+            let youngest = spawn(move || {
+                tree(0, 16, &|n| {
+                    log.note(format!("leaf {n}"));
+                    if n == 0 {
+                        events[1].set();
+                        event.set();
+                    }
+                });
+            });
+            youngest.wait_timeout(limit).unwrap();
+            second.wait().unwrap();
+        });
+        parent.wait().unwrap();
+        older.wait().unwrap();
+        let (older, second) = (place(&log, "older"), place(&log, "second"));
+        assert!(older < second && second <= 4, "{:?}", log.told());
     });
 }
 

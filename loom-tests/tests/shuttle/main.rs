@@ -13,6 +13,7 @@ mod cycles;
 mod exits;
 mod groups;
 mod holds;
+mod joins;
 mod locks;
 mod shields;
 mod shutdown;

@@ -3,10 +3,11 @@
 use std::ptr::NonNull;
 
 use forebear_context::error::Cancelled;
+use forebear_context::shim::mutant;
 
 use crate::cancel;
 use crate::record::callback;
-use crate::record::fiber::{self, Fiber};
+use crate::record::fiber::{self, Descent, Fiber};
 use crate::record::no_suspend;
 use crate::schedule::driver;
 use crate::schedule::worker::{OnWorker, Worker};
@@ -93,10 +94,16 @@ fn give_way(worker: &Worker, fiber: &Fiber) {
         && fiber.request().is_some()
         && !callback::is_inside()
         && !std::thread::panicking();
+    mutant!("join_never_gives_way", return);
     if !may_leave || !worker.older_is_ready() || worker.reserve_coroutine().is_err() {
         return;
     }
-    worker.make_ready(NonNull::from(fiber));
+    // Its place among those of one key goes by where its request stands now.
+    fiber.descent.set(Descent::of_top(fiber.request()));
+    mutant!("gives_way_as_a_yield", worker.ready().push_yielded(NonNull::from(fiber), false), {
+        worker.make_ready(NonNull::from(fiber));
+    });
+    mutant!("gives_way_twice", worker.make_ready(NonNull::from(fiber)));
     if let Some(next) = worker.leave_parked(fiber) {
         // SAFETY: as in `yield_now`.
         unsafe { leave_for(fiber, next) };

@@ -21,6 +21,7 @@ use std::sync::{OnceLock, Weak};
 use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::{Ordering, fence};
 use forebear_pool::Signals;
 
 use crate::record::any::AnyRequest;
@@ -261,7 +262,11 @@ impl Shared {
         } else {
             // Its links are its family's.
             // SAFETY: the caller's link.
-            self.injector.push_past_inbox(header, || ending::may_still(unsafe { header.as_ref() }))
+            let pushed =
+                self.injector.push_past_inbox(header, || ending::may_still(unsafe { header.as_ref() }));
+            // Between what it has written there and the look at what the workers run, as the exchange of a push is.
+            fence(Ordering::SeqCst);
+            pushed
         };
         if pushed == Pushed::Closed {
             return false;

@@ -68,13 +68,20 @@ impl Post {
     /// The root key of what the worker runs; [`NO_KEY`] when it searches for work.
     #[inline(always)]
     pub(crate) fn running_key(&self) -> u64 {
-        self.running.load(Ordering::Relaxed)
+        self.running.load(Ordering::SeqCst)
     }
 
     /// The worker runs what has this root key.
     #[inline(always)]
     pub(crate) fn set_running_key(&self, key: u64) {
         self.running.store(key, Ordering::Relaxed);
+    }
+
+    /// The same, and what others push from now on they push after this, or the worker sees it: their push and their look ([`running_key`](Self::running_key)), and
+    /// this and the worker's look at its mailbox and the injector, are in one order of sequentially consistent accesses.
+    #[inline(always)]
+    pub(crate) fn begin_running_key(&self, key: u64) {
+        self.running.swap(key, Ordering::SeqCst);
     }
 
     /// The root key of the best that the worker keeps private.

@@ -20,6 +20,7 @@ use std::ptr::NonNull;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::mutant;
 
 use super::Shared;
 use super::post::Post;
@@ -180,6 +181,28 @@ impl WorkerRecord {
         if self.running.get() != key {
             self.running.set(key);
             self.post.set_running_key(key);
+        }
+    }
+
+    /// It runs what has this root key from now on. Who makes something older ready reads what a worker runs, and raises [`OLDER`] if that is younger. It may have
+    /// read what this worker ran before, or that it searched, after this worker had looked at its mail and at the roots. So this looks once more if what ran was older:
+    /// of two that each write before they read, one sees what the other has written ([`Post::begin_running_key`]). `roots` answers the key of the best root, or less.
+    #[inline(always)]
+    pub(crate) fn begin_running(&self, key: u64, roots: impl FnOnce() -> u64) {
+        let before = self.running.get();
+        if before == key {
+            return;
+        }
+        self.running.set(key);
+        // NO_KEY counts as the oldest here: nobody tells a worker that searches.
+        const { assert!(NO_KEY == u64::MAX) };
+        if key < before.wrapping_add(1) {
+            return self.post.set_running_key(key);
+        }
+        self.post.begin_running_key(key);
+        mutant!("begins_without_a_look", return);
+        if (!self.post.mailbox.is_empty() || roots() < key) && self.post.attention.get() & DRIVEN == 0 {
+            self.post.attention.raise(OLDER);
         }
     }
 

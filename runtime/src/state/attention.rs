@@ -65,7 +65,7 @@ impl Attention {
     #[inline]
     pub fn raise(&self, bits: u32) -> bool {
         // A bit that is up needs no second store: thieves call this often.
-        if self.0.load(Ordering::Relaxed) & bits == bits {
+        if self.0.load(Ordering::SeqCst) & bits == bits {
             return false;
         }
         mutant!("raise_by_store", {
@@ -97,7 +97,7 @@ impl Attention {
             self.0.store(up & !bits, Ordering::Release);
             return up & bits != 0;
         });
-        self.0.fetch_and(!bits, Ordering::AcqRel) & bits != 0
+        self.0.fetch_and(!bits, Ordering::SeqCst) & bits != 0
     }
 
     /// Answers the hungry: takes the bit down, and only then shows what there is. A thief that is hungry again after it

@@ -208,7 +208,7 @@ impl Worker {
     pub(super) fn begin(&self, header: NonNull<Header>) -> Next {
         // Its own: what was taken may be older than what was judged.
         // SAFETY: the taker's link.
-        self.set_running(unsafe { header.as_ref() }.urgency());
+        self.begin_running(unsafe { header.as_ref() }.urgency(), || self.shared().injector.key());
         self.ready().count_start();
         self.started.count();
         Next::Start(header)
@@ -217,7 +217,8 @@ impl Worker {
     #[inline(always)]
     pub(super) fn resume(&self, fiber: NonNull<Fiber>) -> Next {
         // SAFETY: K3.
-        self.set_running(unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed));
+        let key = unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed);
+        self.begin_running(key, || self.shared().injector.key_shortly());
         Next::Resume(fiber)
     }
 }

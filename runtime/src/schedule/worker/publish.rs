@@ -14,6 +14,8 @@
 
 use std::ptr::{self, NonNull};
 
+use forebear_context::shim::mutant;
+
 use super::Worker;
 use crate::cancel;
 use crate::deadlock::urgency;
@@ -67,6 +69,11 @@ impl Worker {
         }
         if bits & OLDER != 0 {
             self.post.attention.clear(OLDER);
+            // What the bit stood for may have come after the caller's look at the mail.
+            #[cfg(not(mutant = "older_cleared_after_the_mail"))]
+            if !self.post.mailbox.is_empty() {
+                self.collect_mail_now();
+            }
         }
     }
 
@@ -76,7 +83,8 @@ impl Worker {
         self.post.attention.clear(OLDER);
         self.collect_mail();
         let mine = self.running();
-        let older = self.ready().key() < mine || self.shared().injector.key() < mine;
+        let is_older = |key| mutant!("younger_is_older", key > mine, key < mine);
+        let older = is_older(self.ready().key()) || is_older(self.shared().injector.key());
         if older {
             self.post.attention.raise(OLDER);
         }

@@ -84,7 +84,7 @@ impl<E: QueueEntry> Injector<E> {
                 return Pushed::Closed;
             }
             link.store(seen, Ordering::Relaxed);
-            let order = mutant!("root_push_relaxed", Ordering::Relaxed, Ordering::AcqRel);
+            let order = mutant!("root_push_relaxed", Ordering::Relaxed, Ordering::SeqCst);
             match self.inbox.compare_exchange(seen, entry.as_ptr(), order, Ordering::Relaxed) {
                 // From here on the entry may be gone.
                 Ok(_) => return if seen.is_null() { Pushed::First } else { Pushed::Behind },
@@ -111,8 +111,9 @@ impl<E: QueueEntry> Injector<E> {
     /// Whether there is anything new in the inbox.
     #[inline(always)]
     fn has_mail(&self) -> bool {
-        // Acquire: who sees that the inbox was taken sees what `best` was set to before.
-        let head = self.inbox.load(Ordering::Acquire);
+        // Acquire: who sees that the inbox was taken sees what `best` was set to before. Sequentially consistent, as the push and the looks at `best` are: a worker
+        // that has said what it runs sees the root, or the root's pusher sees what it runs.
+        let head = self.inbox.load(Ordering::SeqCst);
         !head.is_null() && head != Self::closed()
     }
 
@@ -122,7 +123,7 @@ impl<E: QueueEntry> Injector<E> {
         if self.has_mail() {
             self.sort_in(&mut lock(&self.ordered));
         }
-        match self.best.load(Ordering::Relaxed) {
+        match self.best.load(Ordering::SeqCst) {
             SORTING => self.key_when_sorted(),
             key => key,
         }
@@ -131,7 +132,7 @@ impl<E: QueueEntry> Injector<E> {
     /// The key of the best, if it is known without a call; else 0, which is less than every key.
     #[inline(always)]
     pub fn key_shortly(&self) -> u64 {
-        let key = if self.has_mail() { SORTING } else { self.best.load(Ordering::Relaxed) };
+        let key = if self.has_mail() { SORTING } else { self.best.load(Ordering::SeqCst) };
         const { assert!(SORTING == 0) };
         key
     }
