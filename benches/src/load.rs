@@ -402,6 +402,20 @@ pub enum Load {
         /// Over how many milliseconds their instants are spread.
         spread_ms: u64,
     },
+    /// `urgent` tasks, made first, sleep until instants that are spread evenly; meanwhile one task, made after them, forks a tree by halving, whose leaves compute
+    /// for so long. An operation is a leaf. How late each of the sleepers continues is in the figures.
+    Urgent {
+        /// How many sleep.
+        urgent: u64,
+        /// Over how many milliseconds their instants are spread.
+        spread_ms: u64,
+        /// How many leaves the tree has.
+        leaves: u64,
+        /// How long a leaf computes, in microseconds.
+        micros: u64,
+        /// Whether the tree is run by threads beside those of the runtime.
+        apart: bool,
+    },
 }
 
 impl Load {
@@ -433,6 +447,7 @@ impl Load {
             Load::Wake { n, .. } => n,
             Load::Timer { tasks, each, .. } => tasks * each,
             Load::Timeouts { n } | Load::Sleepers { n, .. } => n,
+            Load::Urgent { leaves, .. } => leaves,
         }
     }
 
@@ -493,6 +508,9 @@ impl Load {
             Load::Timer { tasks, each, standing } => Load::Timer { tasks, each: each.min(1_000), standing },
             Load::Timeouts { n } => Load::Timeouts { n: n.min(100) },
             Load::Sleepers { n, spread_ms } => Load::Sleepers { n: n.min(1_000), spread_ms },
+            Load::Urgent { urgent, leaves, micros, apart, .. } => {
+                Load::Urgent { urgent: urgent.min(5), spread_ms: 5, leaves: leaves.min(1_000), micros, apart }
+            }
             Load::Graph { shape, micros, edges } => {
                 let shape = match shape {
                     Shape::OneInput { .. } => Shape::OneInput { consumers: 8 },
@@ -533,6 +551,7 @@ impl Load {
                 | Load::Append { .. }
                 | Load::Growth { .. }
                 | Load::Sleepers { .. }
+                | Load::Urgent { .. }
         )
     }
 }

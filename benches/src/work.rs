@@ -108,6 +108,13 @@ pub fn arm() -> u64 {
     1
 }
 
+/// A leaf of [`Load::Urgent`](crate::Load::Urgent), which computes for so many microseconds. Counts as 1.
+#[must_use]
+pub fn leaf(micros: u64) -> u64 {
+    spin(steps_per_ms() * micros / 1000);
+    1
+}
+
 /// Counts the tasks that were cancelled: held by each, and dropped with it, whether it ran or not.
 #[derive(Debug)]
 pub struct Over(Arc<AtomicU64>);
@@ -249,6 +256,13 @@ pub fn instants(n: u64, spread_ms: u64) -> Vec<Instant> {
 #[must_use]
 pub fn lateness(due: Instant) -> u64 {
     Instant::now().checked_duration_since(due).expect("a sleeper woke early").as_nanos() as u64
+}
+
+/// Makes a run of a tree's time and value, and of how late the sleepers beside it were.
+#[must_use]
+pub fn beside(tree: Run, due: &[Instant], lateness: Vec<u64>) -> Run {
+    assert_eq!(lateness.len(), due.len(), "each of them has a turn");
+    Run { figures: late(due, lateness).figures, ..tree }
 }
 
 /// Makes a run of the sleepers' results: from the last instant on.

@@ -33,6 +33,7 @@ pub mod suspended;
 pub mod switch;
 pub mod timer;
 pub mod tree_dog;
+pub mod urgent;
 
 /// All of them, in the order of the table of goals.
 pub const ALL: &[&Claim] = &[
@@ -53,6 +54,7 @@ pub const ALL: &[&Claim] = &[
     &oneshot::CLAIM,
     &timer::CLAIM,
     &sleepers::CLAIM,
+    &urgent::CLAIM,
     &suspended::CLAIM,
     &memory::CLAIM,
     &depth::CLAIM,

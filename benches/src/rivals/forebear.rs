@@ -174,6 +174,14 @@ fn halves(arms: u64) -> u64 {
     a + b
 }
 
+fn parts(leaves: u64, micros: u64) -> u64 {
+    if leaves == 1 {
+        return work::leaf(micros);
+    }
+    let (a, b) = join(|| parts(leaves / 2, micros), || parts(leaves - leaves / 2, micros));
+    a + b
+}
+
 fn nested(levels: u64) -> u64 {
     if levels == 0 {
         return 0;
@@ -447,6 +455,10 @@ impl Rival for Forebear {
             Load::Timer { tasks, each, standing } => rt.run(|| time::timers(tasks, each, standing)),
             Load::Timeouts { n } => rt.run(|| time::met(n)),
             Load::Sleepers { n, spread_ms } => self.small().run(|| time::sleepers(n, spread_ms)),
+            Load::Urgent { apart: true, .. } => return None,
+            Load::Urgent { urgent, spread_ms, leaves, micros, .. } => {
+                time::urgent(rt, urgent, spread_ms, || parts(leaves, micros))
+            }
             Load::TreeDog { tasks } => rt.run(|| {
                 Run::timed(|| {
                     let sum = AtomicU64::new(0);

@@ -45,6 +45,9 @@ pub const UNORDERED: &str = "forebear-unordered";
 /// The name under which tokio with `FuturesUnordered` appears in a row.
 pub const UNORDERED_FUTURES: &str = "tokio-unordered";
 
+/// The name under which tokio appears where it computes in `spawn_blocking`.
+pub const BLOCKING: &str = "tokio-blocking";
+
 /// The name of forebear's first driver where graphs are built by waits instead of declared dependencies.
 pub const BY_WAIT: &str = "forebear by wait";
 
@@ -53,6 +56,7 @@ pub const BY_WAIT: &str = "forebear by wait";
 pub fn is_built_in(name: &str) -> bool {
     match name {
         "forte" => cfg!(feature = "forte"),
+        BLOCKING => cfg!(feature = "rivals"),
         "dag_exec" | "dagrs" | UNORDERED_FUTURES => cfg!(feature = "graphs"),
         "forebear" | BY_WAIT => cfg!(all(feature = "forebear", not(forebear_unordered))),
         NATURAL => cfg!(all(feature = "forebear", not(forebear_unordered))),
@@ -99,7 +103,7 @@ pub fn start(name: &str, workers: usize) -> Option<Box<dyn Rival>> {
         #[cfg(feature = "graphs")]
         UNORDERED_FUTURES => Box::new(unordered::Unordered::start(workers)),
         #[cfg(feature = "rivals")]
-        "tokio" => Box::new(tokio::Tokio::start(workers)),
+        "tokio" | BLOCKING => Box::new(tokio::Tokio::start(workers)),
         #[cfg(feature = "rivals")]
         "smol" => Box::new(smol::Smol::start(workers)),
         #[cfg(feature = "rivals")]

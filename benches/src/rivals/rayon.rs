@@ -1,7 +1,9 @@
 //! rayon: `join`, and scopes. A task cannot suspend.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Instant;
 
 use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
 use rayon::{Scope, ThreadPool, ThreadPoolBuilder, join, scope};
@@ -58,6 +60,29 @@ fn halves(arms: u64) -> u64 {
     }
     let (a, b) = join(|| halves(arms / 2), || halves(arms - arms / 2));
     a + b
+}
+
+fn parts(leaves: u64, micros: u64) -> u64 {
+    if leaves == 1 {
+        return work::leaf(micros);
+    }
+    let (a, b) = join(|| parts(leaves / 2, micros), || parts(leaves - leaves / 2, micros));
+    a + b
+}
+
+/// A thread of its own sleeps until the next instant, and spawns what is due: a task of rayon's cannot sleep.
+#[allow(clippy::disallowed_methods, reason = "the instants are the load")]
+fn spawn_when_due(pool: &ThreadPool, due: &[Instant]) -> Vec<u64> {
+    let (late, all) = mpsc::channel();
+    let mut order = due.to_vec();
+    order.sort_unstable();
+    for due in order {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let late = late.clone();
+        pool.spawn(move || late.send(work::lateness(due)).expect("it is received below"));
+    }
+    drop(late);
+    all.iter().collect()
 }
 
 /// One scope inside the other; a waiting thread runs other tasks on top of its own stack.
@@ -121,6 +146,14 @@ impl Rival for Rayon {
                 pool.install(|| Run::timed(|| halves(arms)))
             }
             Load::Depth { levels } => pool.install(|| Run::timed(|| nested(levels))),
+            Load::Urgent { urgent, spread_ms, leaves, micros, apart: false } => {
+                let due = work::instants(urgent, spread_ms);
+                thread::scope(|s| {
+                    let late = s.spawn(|| spawn_when_due(pool, &due));
+                    let run = pool.install(|| Run::timed(|| parts(leaves, micros)));
+                    work::beside(run, &due, late.join().expect("the timer's thread panicked"))
+                })
+            }
             Load::TreeDog { tasks } => pool.install(|| {
                 Run::timed(|| {
                     let sum = AtomicU64::new(0);

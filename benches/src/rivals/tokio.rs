@@ -83,6 +83,17 @@ fn tree(first: u64, leaves: u64) -> Boxed<u64> {
     })
 }
 
+fn parts(leaves: u64, micros: u64) -> Boxed<u64> {
+    Box::pin(async move {
+        if leaves == 1 {
+            return work::leaf(micros);
+        }
+        let other = spawn(parts(leaves - leaves / 2, micros));
+        let mine = parts(leaves / 2, micros).await;
+        mine + other.await.expect("a task panicked")
+    })
+}
+
 fn nested(levels: u64) -> Boxed<u64> {
     Box::pin(async move {
         if levels == 0 {
@@ -231,6 +242,9 @@ impl Rival for Tokio {
             Load::Timer { tasks, each, standing } => self.timers(tasks, each, standing),
             Load::Timeouts { n } => self.met(n),
             Load::Sleepers { n, spread_ms } => self.sleepers(n, spread_ms),
+            Load::Urgent { urgent, spread_ms, leaves, micros, apart } => {
+                self.urgent(urgent, spread_ms, (leaves, micros), apart)
+            }
             Load::Depth { levels } => self.inside(Run::timed_async(nested(levels))),
             Load::TreeDog { tasks } => self.inside(Run::timed_async(async move {
                 sum((0..tasks).map(|index| spawn(async move { work::image::task(index) })).collect()).await

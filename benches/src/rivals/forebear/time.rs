@@ -5,7 +5,7 @@ use std::ptr;
 
 use forebear::channel::{Receiver, Sender, bounded};
 use forebear::time::sleep_until;
-use forebear::{Request, spawn};
+use forebear::{Request, Runtime, spawn};
 use forebear_context::context::{Alarm, Reason, with_foreign};
 
 use super::{sum, taken};
@@ -72,4 +72,18 @@ pub(super) fn sleepers(n: u64, spread_ms: u64) -> Run {
     let requests: Vec<Request<u64>> = due.iter().map(|due| sleeper(*due)).collect();
     let late = requests.into_iter().rev().map(taken).collect();
     work::late(&due, late)
+}
+
+/// Requests that sleep, made before the one that makes the tree, and so older.
+pub(super) fn urgent(rt: &Runtime, n: u64, spread_ms: u64, tree: impl FnOnce() -> u64 + Send) -> Run {
+    let due = work::instants(n, spread_ms);
+    let sleeper = |due| {
+        rt.spawn(move || {
+            sleep_until(due).expect("nobody cancels");
+            work::lateness(due)
+        })
+    };
+    let requests: Vec<Request<u64>> = due.iter().map(|due| sleeper(*due)).collect();
+    let run = rt.run(|| Run::timed(tree));
+    work::beside(run, &due, requests.into_iter().map(taken).collect())
 }

@@ -4,10 +4,10 @@ use std::pin::pin;
 
 use futures_lite::future::poll_once;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::spawn;
+use tokio::task::{spawn, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::{Tokio, sum};
+use super::{Tokio, parts, sum};
 use crate::rival::Run;
 use crate::work::{self, HOUR};
 
@@ -78,6 +78,33 @@ impl Tokio {
                 late.push(task.await.expect("a task panicked"));
             }
             work::late(&due, late)
+        })
+    }
+
+    /// The tree is a task that spawns tasks; or as many calls of `spawn_blocking` as there are workers, each of which computes its share of the leaves.
+    pub(super) fn urgent(&self, n: u64, spread_ms: u64, (leaves, micros): (u64, u64), apart: bool) -> Run {
+        let workers = self.workers as u64;
+        self.with_time().inside(async move {
+            let due = work::instants(n, spread_ms);
+            let sleeper = |due| async move {
+                sleep_until(Instant::from_std(due)).await;
+                work::lateness(due)
+            };
+            let tasks: Vec<_> = due.iter().map(|due| spawn(sleeper(*due))).collect();
+            let tree = async move {
+                if !apart {
+                    return parts(leaves, micros).await;
+                }
+                let share = move |i: u64| leaves * (i + 1) / workers - leaves * i / workers;
+                let block = move |i| spawn_blocking(move || (0..share(i)).map(|_| work::leaf(micros)).sum());
+                sum((0..workers).map(block).collect()).await
+            };
+            let run = spawn(Run::timed_async(tree)).await.expect("a task panicked");
+            let mut late = Vec::with_capacity(tasks.len());
+            for task in tasks {
+                late.push(task.await.expect("a task panicked"));
+            }
+            work::beside(run, &due, late)
         })
     }
 }
