@@ -1,7 +1,8 @@
 //! A hundred tasks that are due while a tree of joins computes, and how late they are.
 //!
 //! They are made first, and sleep until instants that are spread over four fifths of the time that the tree takes. The tree is one younger task: some hundred thousand
-//! leaves of ten microseconds. A join of forebear lets what is older go first, so a sleeper waits for two leaves at most, once its timer has fired. rayon has no timers: a
+//! leaves of ten microseconds. A join of forebear lets what is older go first, so a sleeper waits for two leaves at most, once its timer has fired. A busy worker's timers
+//! are fired by the timer thread, after half a millisecond (decision 0022). rayon has no timers: a
 //! thread sleeps and spawns, and a worker takes what is spawned from outside when its part of the tree is over. tokio's tree spawns a task for each
 //! fork, and a worker looks at its timers after some tasks. In `tokio-blocking` the leaves are shared among as many calls of `spawn_blocking` as there are workers,
 //! without forks, and the system's scheduler decides between these threads and the workers.

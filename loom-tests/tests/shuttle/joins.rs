@@ -227,7 +227,8 @@ fn a_cancel_meets_a_join_that_has_let_something_older_go_first() {
                 let (_probe, frame) = (probe, [0; LEAVES].map(|_| probes.probe()));
                 let sum = tree(0, LEAVES, &probes, &|n| {
                     assert!(format!("{:?}", frame[n]).starts_with("Probe"), "it is lent to the leaf");
-                    (leaves[n].up(), begun.up());
+                    leaves[n].up();
+                    begun.up();
                     steps(2);
                 });
                 (0..sum).for_each(|_| _ = sums.up());
