@@ -186,22 +186,38 @@ impl WorkerRecord {
 
     /// It runs what has this root key from now on. Who makes something older ready reads what a worker runs, and raises [`OLDER`] if that is younger. It may have
     /// read what this worker ran before, or that it searched, after this worker had looked at its mail and at the roots. So this looks once more if what ran was older:
-    /// of two that each write before they read, one sees what the other has written ([`Post::begin_running_key`]). `roots` answers the key of the best root, or less.
+    /// of two that each write before they read, one sees what the other has written ([`Post::begin_running_key`]).
     #[inline(always)]
-    pub(crate) fn begin_running(&self, key: u64, roots: impl FnOnce() -> u64) {
+    pub(crate) fn begin_running(&self, key: u64) {
+        if self.will_run(key) {
+            self.look_once_more(key);
+        }
+    }
+
+    /// Says so, without the look. Answers whether a look is due: of the mail, the roots and the attention word, after this.
+    #[inline(always)]
+    pub(crate) fn will_run(&self, key: u64) -> bool {
         let before = self.running.get();
         if before == key {
-            return;
+            return false;
         }
         self.running.set(key);
         // NO_KEY counts as the oldest here: nobody tells a worker that searches.
         const { assert!(NO_KEY == u64::MAX) };
-        if key < before.wrapping_add(1) {
-            return self.post.set_running_key(key);
+        let is_younger = key >= before.wrapping_add(1);
+        if is_younger {
+            self.post.begin_running_key(key);
+        } else {
+            self.post.set_running_key(key);
         }
-        self.post.begin_running_key(key);
+        is_younger
+    }
+
+    #[inline(never)]
+    fn look_once_more(&self, key: u64) {
         mutant!("begins_without_a_look", return);
-        if (!self.post.mailbox.is_empty() || roots() < key) && self.post.attention.get() & DRIVEN == 0 {
+        let may_be_older = !self.post.mailbox.is_empty() || self.shared().injector.key_shortly() < key;
+        if may_be_older && self.post.attention.get() & DRIVEN == 0 {
             self.post.attention.raise(OLDER);
         }
     }

@@ -455,6 +455,12 @@ impl Ready {
         }
     }
 
+    /// The yielder at the head.
+    #[inline(always)]
+    pub(crate) fn first_yielded(&self) -> Option<NonNull<Fiber>> {
+        self.yielded.first()
+    }
+
     /// Takes the yielder at the head, and puts `fiber` at the tail: the fast way of a yield, if nothing else may continue. Answers
     /// nobody, and does nothing, if nobody else has yielded.
     #[inline(always)]

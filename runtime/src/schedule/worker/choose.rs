@@ -208,7 +208,7 @@ impl Worker {
     pub(super) fn begin(&self, header: NonNull<Header>) -> Next {
         // Its own: what was taken may be older than what was judged.
         // SAFETY: the taker's link.
-        self.begin_running(unsafe { header.as_ref() }.urgency(), || self.shared().injector.key());
+        self.begin_running(unsafe { header.as_ref() }.urgency());
         self.ready().count_start();
         self.started.count();
         Next::Start(header)
@@ -217,8 +217,7 @@ impl Worker {
     #[inline(always)]
     pub(super) fn resume(&self, fiber: NonNull<Fiber>) -> Next {
         // SAFETY: K3.
-        let key = unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed);
-        self.begin_running(key, || self.shared().injector.key_shortly());
+        self.begin_running(unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed));
         Next::Resume(fiber)
     }
 }

@@ -386,6 +386,12 @@ impl Worker {
     /// The fast path of a yield: only yielders are ready on this worker. `Err`: take the slow path.
     #[inline(always)]
     pub(crate) fn rotate(&self, fiber: &Fiber) -> Result<Option<NonNull<Coroutine>>, ()> {
+        let ran = self.running();
+        // Before the checks below, which are the look that is due when something younger begins.
+        if let Some(next) = self.ready().first_yielded() {
+            // SAFETY: K3.
+            self.will_run(unsafe { next.as_ref() }.urgency.load(Ordering::Relaxed));
+        }
         // One branch for all that is 0 on this way.
         let busy = self.post.attention.get() as usize
             | self.leaving_calls.difference()
@@ -398,11 +404,11 @@ impl Worker {
             && self.shared().injector.key() == NO_KEY
             && fiber.branches.is_empty();
         if !quiet {
+            self.set_running(ran);
             return Err(());
         }
         Ok(self.ready().rotate_yielded(NonNull::from(fiber)).map(|next| {
             children::settle(fiber, self.arena());
-            self.resume(next);
             // SAFETY: as in `leave_parked`.
             unsafe { Coroutine::of_fiber(next) }
         }))

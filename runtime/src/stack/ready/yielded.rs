@@ -91,6 +91,11 @@ impl Yielded {
         Some(first)
     }
 
+    #[inline(always)]
+    pub(super) fn first(&self) -> Option<NonNull<Fiber>> {
+        self.first
+    }
+
     /// Takes the first, if there is one, and puts `fiber`, which owes nothing more, behind the last, which may be the same.
     #[inline(always)]
     pub(super) fn rotate(&mut self, fiber: NonNull<Fiber>) -> Option<NonNull<Fiber>> {
