@@ -34,6 +34,9 @@
 //! A process that is killed leaves the complete files, and perhaps a temporary file that the next save overwrites. The sequence, not the step, says which file is
 //! the newest: after a deliberate restore from an old file, the files that follow are newer though their steps are lower.
 //!
+//! So a save or a restore has to know the sequence of each file. It skips a damaged file, which is never restored. If a file cannot be read for another reason (the
+//! system refuses it, or its format is a later one), the save or the restore is an error.
+//!
 //! # Threads
 //!
 //! In a request, a thread outside of the workers writes the file ([`forebear::blocking`]), and the request is suspended. A save whose caller is cancelled
@@ -187,7 +190,7 @@ impl Checkpoints {
         &self.0.dir
     }
 
-    /// The files whose headers can be read, the newest first. Does not suspend: the calling thread reads the directory and the headers.
+    /// The files whose headers are not damaged, the newest first. Does not suspend: the calling thread reads the directory and the headers.
     ///
     /// ```
     /// use forebear_supervise::{Checkpoints, Snapshot};
@@ -205,7 +208,7 @@ impl Checkpoints {
     ///
     /// # Errors
     ///
-    /// [`CheckpointError::Io`], if the directory cannot be read.
+    /// [`CheckpointError::Io`], if the directory or a header cannot be read. [`CheckpointError::Version`], if a file has a later format.
     pub fn list(&self) -> Result<Vec<Checkpoint>, CheckpointError> {
         self.0.list()
     }
@@ -216,7 +219,8 @@ impl Checkpoints {
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`]: `Io`, `State`, `Busy`, `NoThread`, `Cancelled`. Existing files are unchanged.
+    /// [`CheckpointError`]: `Io`, `Version`, `State`, `Busy`, `NoThread`, `Cancelled`. Existing files are unchanged. `Io` and `Version` are also answered
+    /// if an existing file cannot be read and is not damaged, since the new file has to count as newer than that one.
     pub fn save<S: State + ?Sized>(&self, step: u64, state: &Arc<S>) -> Result<Checkpoint, CheckpointError> {
         let (shared, state) = (self.0.clone(), state.clone());
         blocking(move || shared.save(step, &*state))?
@@ -228,7 +232,8 @@ impl Checkpoints {
     ///
     /// # Errors
     ///
-    /// [`CheckpointError`]. `Corrupt` if there are files, but none is valid.
+    /// [`CheckpointError`]. Only damaged files are skipped: `Corrupt` if there are files, but all are damaged. Any file that cannot be read for another
+    /// reason ends the restore, with `Io` or `Version`: it may be the newest, so try again, or move it away. `Schema`, if the newest file has another one.
     pub fn restore<S: State + ?Sized>(&self, state: &Arc<S>) -> Result<Option<Checkpoint>, CheckpointError> {
         let (shared, state) = (self.0.clone(), state.clone());
         blocking(move || shared.restore(&*state))?

@@ -439,3 +439,123 @@ fn a_save_that_the_disk_has_no_room_for_is_an_error_and_leaves_the_old_files() {
     assert_eq!(checkpoints.restore(&state).unwrap().unwrap().step, 1);
     assert_eq!(names(checkpoints.dir()), ["checkpoint-000000000001", "checkpoints"]);
 }
+
+/// Makes the file unreadable for a while, in a way that holds for every user. The answer makes it readable again.
+#[cfg(unix)]
+fn hidden(path: &Path, how: &str) -> Box<dyn FnOnce()> {
+    let path = path.to_owned();
+    let bytes = fs::read(&path).unwrap();
+    if how == "a later format" {
+        let mut later = bytes.clone();
+        later[8] = 2;
+        fs::write(&path, later).unwrap();
+        return Box::new(move || fs::write(path, bytes).unwrap());
+    }
+    fs::remove_file(&path).unwrap();
+    // The system refuses to open it: too many links.
+    std::os::unix::fs::symlink(&path, &path).unwrap();
+    Box::new(move || {
+        fs::remove_file(&path).unwrap();
+        fs::write(path, bytes).unwrap();
+    })
+}
+
+#[cfg(unix)]
+fn says(how: &str, error: &CheckpointError) -> bool {
+    match error {
+        CheckpointError::Io { .. } => how == "refused by the system",
+        CheckpointError::Version { found: 2, .. } => how == "a later format",
+        _ => false,
+    }
+}
+
+#[cfg(unix)]
+const UNREADABLE: [&str; 2] = ["refused by the system", "a later format"];
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_cannot_be_read_never_makes_the_sequence_go_back() {
+    let _dog = Watchdog::new("");
+    for how in UNREADABLE {
+        let dir = TempDir::new().unwrap();
+        let (checkpoints, _) = open(&dir);
+        let state = Arc::new(Snapshot::new(1, 7_u64));
+        for step in 1..=3 {
+            checkpoints.save(step, &state).unwrap();
+        }
+        let newest = checkpoints.list().unwrap().remove(0);
+        let show = hidden(&newest.path, how);
+        let error = checkpoints.save(10, &state).expect_err(how);
+        assert!(says(how, &error), "{how}: {error:?}");
+        show();
+        state.set(8);
+        let saved = checkpoints.save(10, &state).unwrap();
+        assert_eq!(saved.sequence, newest.sequence + 1, "{how}");
+        let restored = Arc::new(Snapshot::new(1, 0_u64));
+        assert_eq!(checkpoints.restore(&restored).unwrap().unwrap(), saved, "{how}");
+        assert_eq!(restored.get(), 8);
+    }
+}
+
+/// The system gives this process 64 descriptors, of which the test leaves only a few.
+#[cfg(unix)]
+#[test]
+fn a_save_that_is_answered_ok_is_the_newest_however_few_descriptors_there_are() {
+    const TEST: &str = "a_save_that_is_answered_ok_is_the_newest_however_few_descriptors_there_are";
+    if !support::is_child(TEST) {
+        let dir = TempDir::new().unwrap();
+        let mark = ("DIRECTORY", dir.path().to_str().unwrap());
+        let (ok, told) = support::again_in_child(TEST, mark, "ulimit -n 64;");
+        assert!(ok, "{told}");
+        return;
+    }
+    let checkpoints = Checkpoints::open(std::env::var_os("DIRECTORY").unwrap()).unwrap().on_warning(|_| {});
+    let state = Arc::new(Snapshot::new(1, 0_u64));
+    let mut newest = 0;
+    for step in 1..=3 {
+        checkpoints.save(step, &state).unwrap();
+        newest = step;
+    }
+    for left in 0..8 {
+        let mut held = Vec::new();
+        while let Ok(file) = fs::File::open("/dev/null") {
+            held.push(file);
+        }
+        held.truncate(held.len() - left);
+        let step = 10 + left as u64;
+        let saved = checkpoints.save(step, &state);
+        drop(held);
+        match saved {
+            Ok(saved) => newest = saved.step,
+            Err(error) => {
+                assert!(matches!(error, CheckpointError::Io { .. }), "{left} descriptors: {error:?}");
+            }
+        }
+        assert_eq!(checkpoints.restore(&state).unwrap().unwrap().step, newest, "{left} descriptors");
+    }
+    assert_eq!(newest, 17, "with enough of them it is saved");
+    assert_eq!(checkpoints.list().unwrap().len(), 5, "as many as are kept");
+}
+
+#[cfg(unix)]
+#[test]
+fn only_a_damaged_file_is_passed_over_and_one_that_cannot_be_read_now_ends_the_restore() {
+    let _dog = Watchdog::new("");
+    for how in UNREADABLE {
+        let dir = TempDir::new().unwrap();
+        let (checkpoints, warnings) = open(&dir);
+        for step in 1..=3 {
+            checkpoints.save(step, &Arc::new(Snapshot::new(1, step))).unwrap();
+        }
+        let newest = checkpoints.list().unwrap().remove(0);
+        let show = hidden(&newest.path, how);
+        let state = Arc::new(Snapshot::new(1, 0_u64));
+        let error = checkpoints.restore(&state).expect_err(how);
+        assert!(says(how, &error) && state.get() == 0, "{how}: {error:?}");
+        let error = checkpoints.list().expect_err(how);
+        assert!(says(how, &error), "{how}: {error:?}");
+        assert!(warnings.lock().unwrap().is_empty(), "{warnings:?}");
+        show();
+        assert_eq!(checkpoints.restore(&state).unwrap(), Some(newest), "{how}");
+    }
+}

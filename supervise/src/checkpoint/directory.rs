@@ -39,22 +39,34 @@ impl DirectoryShared {
         Ok(found)
     }
 
-    /// The files whose headers can be read, and those whose headers cannot.
+    /// The files whose headers can be read, and those whose headers are damaged.
+    ///
+    /// A header that cannot be read for another reason is an error: its file may be the newest. Without it a restore would take an older one,
+    /// and a save would give the number of that file again.
     fn scan(&self) -> Result<(Vec<Checkpoint>, Vec<CheckpointError>), CheckpointError> {
         let (mut found, mut damaged) = (Vec::new(), Vec::new());
-        for entry in fs::read_dir(&self.dir).map_err(io_at(&self.dir))? {
-            let path = entry.map_err(io_at(&self.dir))?.path();
-            // What else stands there, directories and pipes also, is left alone.
-            if !is_checkpoint(&path) || fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
-                continue;
-            }
+        for path in self.paths()? {
             match Header::of(&path) {
                 Ok(Header { step, sequence, .. }) => found.push(Checkpoint { path, step, sequence }),
                 Err(CheckpointError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => damaged.push(error),
+                Err(error @ CheckpointError::Corrupt { .. }) => damaged.push(error),
+                Err(error) => return Err(error),
             }
         }
         Ok((found, damaged))
+    }
+
+    /// The files with a checkpoint's name. The handle of the directory is closed before one of them is opened: one descriptor suffices.
+    fn paths(&self) -> Result<Vec<PathBuf>, CheckpointError> {
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(io_at(&self.dir))? {
+            let path = entry.map_err(io_at(&self.dir))?.path();
+            // What else stands there, directories and pipes also, is left alone.
+            if is_checkpoint(&path) && !fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+                paths.push(path);
+            }
+        }
+        Ok(paths)
     }
 
     pub(super) fn save(

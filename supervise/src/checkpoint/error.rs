@@ -27,7 +27,8 @@ use forebear::{BlockingError, Chain, Error};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The system refuses an operation: the disk is full, or permission or directory is missing.
+    /// The system refuses an operation: the disk is full, permission or directory is missing, or there are no descriptors left. A file that cannot be
+    /// opened or read for such a reason may be the newest: neither a restore nor a save goes past it.
     #[non_exhaustive]
     Io {
         /// The file or directory.
@@ -43,7 +44,7 @@ pub enum CheckpointError {
         /// The section whose checksum is wrong. `None`: the file's own structure is.
         section: Option<String>,
     },
-    /// A later version of this library has written the file.
+    /// A later version of this library has written the file. Neither a restore of the newest file nor a save goes past it: it may be the newest.
     #[non_exhaustive]
     Version {
         /// The file.
