@@ -559,3 +559,15 @@ fn only_a_damaged_file_is_passed_over_and_one_that_cannot_be_read_now_ends_the_r
         assert_eq!(checkpoints.restore(&state).unwrap(), Some(newest), "{how}");
     }
 }
+
+#[test]
+fn a_warning_about_the_index_says_what_the_system_has_refused() {
+    let _dog = Watchdog::new("");
+    let dir = TempDir::new().unwrap();
+    let (checkpoints, warnings) = open(&dir);
+    fs::create_dir(dir.path().join("checkpoints")).unwrap();
+    checkpoints.save(1, &Arc::new(Snapshot::new(1, 0_u64))).unwrap();
+    let refused = fs::rename(dir.path().join("checkpoint-000000000001"), dir.path().join("checkpoints"));
+    let (told, why) = (warnings.lock().unwrap().join("\n"), refused.unwrap_err().to_string());
+    assert!(told.contains(&why), "{told} does not say: {why}");
+}

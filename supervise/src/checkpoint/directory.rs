@@ -102,7 +102,7 @@ impl DirectoryShared {
         })?;
         data.rename(&path)?;
         if let Err(error) = index.and_then(|index| index.rename(&self.dir.join(INDEX))) {
-            self.warn(&format!("{error}: the index; the checkpoints themselves are whole"));
+            self.warn(&format!("{error:#}: the index; the checkpoints themselves are whole"));
         }
         // Only now are the names themselves on disk. No file is removed before.
         self.disk.sync_names(&self.dir).map_err(io_at(&self.dir))?;
@@ -162,7 +162,7 @@ impl DirectoryShared {
         for one in files {
             match read(&one.path, state) {
                 Ok(restored) => {
-                    damaged.iter().for_each(|error| self.warn(&format!("passed over: {error}")));
+                    damaged.iter().for_each(|error| self.warn(&format!("passed over: {error:#}")));
                     return Ok(Some(restored));
                 }
                 Err(error @ CheckpointError::Corrupt { .. }) => damaged.push(error),
