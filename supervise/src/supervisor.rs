@@ -141,7 +141,8 @@ impl<S: State> Supervisor<S> {
     /// `f` runs in a request of its own, as a worker named `main`. A stop cancels it, which wakes it wherever it waits. Its error or panic stops the job. The error of
     /// `run` is the first failure of the job. `f` waits for other workers by their requests, since a [join](Coordinator::join) in it would wait for `f` as well.
     ///
-    /// A stop that was requested before, as by a signal between two sessions, ends the job before `f` is called: the answer is `None`.
+    /// A stop may be requested before `f` is called, as by a signal between two sessions or during [`init`](SupervisorBuilder::init). Then `f` is not
+    /// called, and the answer is `None`. An error that was reported before is the error of `run`.
     ///
     /// Suspends. A cancellation point: a cancelled caller cancels `f`, and stops the session in order.
     ///
@@ -166,6 +167,10 @@ impl<S: State> Supervisor<S> {
         };
         let mut ran = None;
         let body = || {
+            // One that has come since the start began.
+            if coordinator.should_stop() {
+                return Ok(());
+            }
             let member = coordinator.enlist("main");
             if let Some(request) = Request::current() {
                 member.is_request(&request);
@@ -214,7 +219,7 @@ impl<S: State> Supervisor<S> {
     /// # Errors
     ///
     /// [`SuperviseError`]. Nothing is left running then, and the start can be repeated. `Stopped` and `Job`: a stop was requested, or an error was reported, since the last session
-    /// has ended; they stay until [`Coordinator::clear_stop`].
+    /// has ended or while this one prepared its state; they stay until [`Coordinator::clear_stop`].
     ///
     /// # Panics
     ///

@@ -178,12 +178,38 @@ impl<S: State> SupervisorBuilder<S> {
 
     /// Initialises the state, in the chief, if there is no checkpoint. Several closures are called in the order in which they were given. Without any, the state counts as
     /// initialised by its own value, unless it names something that is [missing](State::missing).
+    ///
+    /// It is called by the thread or request that starts the session. A stop or a failure that comes meanwhile ends the start after these closures, and does not wake
+    /// them where they wait. A closure that takes long asks a clone of the [coordinator](Self::coordinator) whether it
+    /// [should stop](crate::Coordinator::should_stop), or waits by [`wait_for_stop_timeout`](crate::Coordinator::wait_for_stop_timeout).
+    ///
+    /// ```
+    /// use forebear_supervise::{Coordinator, Snapshot, Supervisor};
+    ///
+    /// let coordinator = Coordinator::builder().stop_on_signals().build()?;
+    /// let asked = coordinator.clone();
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, Vec::<u64>::new()))
+    ///     .coordinator(&coordinator)
+    ///     .init(move |rows| {
+    ///         for n in 0..1_000 {
+    ///             if asked.should_stop() {
+    ///                 break; // the job does not begin
+    ///             }
+    ///             rows.update(|rows| rows.push(n * n));
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .build();
+    /// assert_eq!(supervisor.run(|session| Ok(session.state().get().len()))?, Some(1_000));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn init(mut self, f: impl Fn(&S) -> Result<(), Error> + Send + Sync + 'static) -> Self {
         self.settings.init.push(Box::new(f));
         self
     }
 
-    /// Prepares what is not in a checkpoint. Called in each process, after the state was initialised or restored. May be given several times.
+    /// Prepares what is not in a checkpoint. Called in each process, after the state was initialised or restored. May be given several times. A stop
+    /// reaches it as it reaches [`init`](Self::init).
     pub fn local_init(mut self, f: impl Fn(&S) -> Result<(), Error> + Send + Sync + 'static) -> Self {
         self.settings.local_init.push(Box::new(f));
         self

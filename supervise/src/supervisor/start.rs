@@ -55,19 +55,14 @@ enum Role {
 impl<S: State> Supervisor<S> {
     pub(super) fn prepare(&self, mode: Mode) -> Result<Session<S>, SuperviseError> {
         let settings = &self.settings;
-        if settings.coordinator.should_stop() {
-            return Err(match settings.coordinator.requested_failure() {
-                Some((failure, also)) => {
-                    SuperviseError::Job(JoinError::Failed { failure, also, stragglers: Vec::new() })
-                }
-                None => SuperviseError::Stopped,
-            });
-        }
+        self.is_not_stopped()?;
         let checkpoints = self.checkpoints()?;
         let (ready, place, watched, is_chief) = match self.role(checkpoints.as_ref(), mode)? {
             Role::Chief(place) => (self.lead(checkpoints.as_ref(), mode)?, place, None, true),
             Role::Other(ready, watched) => (ready, None, watched, false),
         };
+        // One that has come while the state was prepared.
+        self.is_not_stopped()?;
         let mut running = Running::new(settings.clone(), checkpoints);
         running.restored_from = ready.restored_from;
         running.not_ready = ready.not_ready;
@@ -83,6 +78,20 @@ impl<S: State> Supervisor<S> {
             session.begin()?;
         }
         Ok(session)
+    }
+
+    /// No stop was requested, and no error reported.
+    fn is_not_stopped(&self) -> Result<(), SuperviseError> {
+        let coordinator = &self.settings.coordinator;
+        if !coordinator.should_stop() {
+            return Ok(());
+        }
+        Err(match coordinator.requested_failure() {
+            Some((failure, also)) => {
+                SuperviseError::Job(JoinError::Failed { failure, also, stragglers: Vec::new() })
+            }
+            None => SuperviseError::Stopped,
+        })
     }
 
     fn checkpoints(&self) -> Result<Option<Checkpoints>, SuperviseError> {
@@ -185,19 +194,17 @@ impl<S: State> Supervisor<S> {
     ) -> Result<(), SuperviseError> {
         let waited = now().saturating_duration_since(begun);
         let left = at_most.saturating_sub(waited);
-        if self.settings.coordinator.should_stop() {
-            return Err(SuperviseError::Stopped);
-        }
+        self.is_not_stopped()?;
         if left.is_zero() {
             return Err(SuperviseError::NotReady { reason, waited });
         }
         match watch.changed().wait_timeout(left) {
             // After the last of the time there is one more look.
             Ok(()) | Err(TimeoutError::TimedOut) => Ok(()),
-            Err(TimeoutError::Cancelled) if self.settings.coordinator.should_stop() => {
-                Err(SuperviseError::Stopped)
+            Err(TimeoutError::Cancelled) => {
+                self.is_not_stopped()?;
+                Err(SuperviseError::Cancelled)
             }
-            Err(TimeoutError::Cancelled) => Err(SuperviseError::Cancelled),
         }
     }
 

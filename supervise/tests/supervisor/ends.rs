@@ -235,3 +235,38 @@ fn the_alternate_display_of_the_errors_writes_the_causes_and_who_has_passed_the_
     let cancelled = [format!("{:#}", JoinError::Cancelled), format!("{:#}", SuperviseError::Cancelled)];
     assert!(cancelled.iter().all(|text| text.ends_with(": the request was cancelled")), "{cancelled:?}");
 }
+
+#[test]
+fn a_stop_or_a_failure_during_init_ends_the_job_before_it_begins() {
+    let _dog = Watchdog::new("");
+    for (fails, local) in [(false, false), (true, false), (false, true), (true, true)] {
+        let dir = TempDir::new().unwrap();
+        let coordinator = forebear_supervise::Coordinator::new();
+        let inside = coordinator.clone();
+        let init = move |_: &forebear_supervise::Snapshot<u64>| {
+            if fails {
+                inside.report(Broken(5))?;
+            } else {
+                inside.request_stop();
+            }
+            Ok(())
+        };
+        let builder = counting(dir.path()).coordinator(&coordinator);
+        let supervisor = if local { builder.local_init(init) } else { builder.init(init) }.build();
+        for starts in [false, true] {
+            coordinator.clear_stop();
+            let ended = if starts {
+                supervisor.start().map(|_| panic!("a session begins"))
+            } else {
+                supervisor.run(|_| -> Result<(), _> { panic!("it runs") })
+            };
+            match ended {
+                Ok(ended) => assert!(!fails && !starts && ended.is_none()),
+                Err(SuperviseError::Stopped) => assert!(!fails && starts),
+                Err(error) => assert_eq!((fails, broken(&error)), (true, 5)),
+            }
+        }
+        assert!(steps(dir.path()).is_empty(), "nothing is saved of a job that has not begun");
+        assert!(supervisor.session().is_none());
+    }
+}
