@@ -31,7 +31,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebear::{Cancelled, Error, Failure, Outcome, Request, Runtime, TimeoutError};
+use forebear::{Cancelled, Error, Failure, Request, Runtime, TimeoutError};
 
 use self::board::{Board, Rules};
 pub use self::builder::CoordinatorBuilder;
@@ -39,7 +39,7 @@ pub use self::join::{JoinError, JoinOptions, LastCheck, Straggler};
 pub use self::joinable::{ChildFailed, Joinable};
 pub use self::looper::{Every, Looper};
 pub(crate) use self::member::attempt;
-pub use self::member::{Member, Vanished};
+pub use self::member::{Member, Vanished, WorkerCancelled};
 pub use self::report::EndOfInput;
 pub(crate) use self::report::caller_name;
 pub use self::stop::Stop;
@@ -280,6 +280,9 @@ impl Coordinator {
     ///
     /// The caller need neither keep the request nor wait for it. Does not suspend.
     ///
+    /// If the request is cancelled otherwise than by the stop, as by [`cancel`](Request::cancel) or with its runtime, and `f` does not come to its end, that is
+    /// reported as [`WorkerCancelled`].
+    ///
     /// ```
     /// use forebear::time::sleep;
     /// use forebear_supervise::Coordinator;
@@ -302,8 +305,8 @@ impl Coordinator {
         if let Some(runtime) = &self.0.runtime {
             builder = builder.on(runtime);
         }
-        // Reported there, since a cancelled request that returns an error may end as cancelled.
-        let request = builder.try_build(move || f(&within).map_err(|error| within.tell(error)));
+        // Reported there, since a cancelled request that returns may end as cancelled.
+        let request = builder.try_build(move || within.has_returned(f(&within)));
         member.watch_request(&request.to_untyped());
         request.submit();
         request
@@ -420,11 +423,3 @@ impl fmt::Debug for Coordinator {
 /// For the signals: the coordinator, while it exists.
 #[cfg(unix)]
 pub(crate) type Handle = Weak<CoordinatorShared>;
-
-/// The failure that a request's outcome reports for its member.
-fn outcome_of(outcome: &Outcome<'_, ()>) -> Option<Failure> {
-    match outcome {
-        Outcome::Failed(failure) => Some((*failure).clone()),
-        _ => None,
-    }
-}

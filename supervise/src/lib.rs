@@ -50,7 +50,7 @@ pub use checkpoint::{
 };
 pub use coordinator::{
     ChildFailed, Coordinator, CoordinatorBuilder, EndOfInput, Every, JoinError, JoinOptions, Joinable,
-    LastCheck, Looper, Member, Stop, Straggler, Vanished,
+    LastCheck, Looper, Member, Stop, Straggler, Vanished, WorkerCancelled,
 };
 pub use events::{EventError, EventWriter, SessionLog, Summary};
 pub use supervisor::{

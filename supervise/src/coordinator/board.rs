@@ -98,8 +98,10 @@ pub(super) struct Slot {
     pub(super) name: String,
     place: AtomicCell<Option<&'static Location<'static>>>,
     seen: AtomicU64,
-    /// What the worker has failed with has been reported.
+    /// The worker's own code has returned, and what it has failed with has been reported.
     pub(super) reported: AtomicBool,
+    /// A stop has cancelled the worker's request.
+    pub(super) stopped: AtomicBool,
 }
 
 /// One call of `join`.
@@ -381,8 +383,8 @@ impl Board {
         let id = state.next;
         state.next += 1;
         let seen = AtomicU64::new(self.word.load(Ordering::Relaxed));
-        let slot =
-            Arc::new(Slot { id, name, place: AtomicCell::new(None), seen, reported: AtomicBool::new(false) });
+        let (reported, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
+        let slot = Arc::new(Slot { id, name, place: AtomicCell::new(None), seen, reported, stopped });
         let entry = MemberEntry { slot: slot.clone(), stopper: None, request: None, joins: Vec::new() };
         state.members.insert(id, entry);
         slot

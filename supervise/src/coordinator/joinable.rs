@@ -13,13 +13,16 @@ use std::fmt;
 use std::io;
 #[cfg(unix)]
 use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 #[cfg(unix)]
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use forebear::{AnyRequest, CancelReason, Error, Failure, Request};
 
 use super::Member;
+use super::board::Slot;
 use super::stop::Stop;
 
 /// A worker that can be [registered](super::Coordinator::register): a request, a thread's handle, a child process, or a type of your own.
@@ -58,15 +61,21 @@ pub trait Joinable: Send + 'static {
 }
 
 /// Cancels a request, also if others wait for it: the stop is meant for all of them.
-pub(super) struct CancelRequest(pub(super) AnyRequest);
+pub(super) struct CancelRequest {
+    pub(super) request: AnyRequest,
+    pub(super) slot: Arc<Slot>,
+}
 
 impl Stop for CancelRequest {
     fn stop(&mut self) {
-        self.0.abort(CancelReason::Stopped);
+        // Before the cancel, since the request may end in it.
+        self.slot.stopped.store(true, Ordering::Relaxed);
+        self.request.abort(CancelReason::Stopped);
     }
 }
 
-/// Registering submits the request, if that was not done. A stop cancels it, also if others wait for it.
+/// Registering submits the request, if that was not done. A stop cancels it, also if others wait for it. If it is cancelled otherwise, that is reported, as
+/// [`WorkerCancelled`](super::WorkerCancelled).
 impl<T: Send + Sync + 'static> Joinable for Request<T> {
     fn watch(self, member: Member) -> io::Result<()> {
         member.watch_request(&self.to_untyped());

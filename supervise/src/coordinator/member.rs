@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use forebear::{AnyRequest, Cancelled, Error, Failure};
+use forebear::{AnyRequest, CancelReason, Cancelled, Error, Failure, Outcome};
 
+use super::Coordinator;
 use super::board::Slot;
 use super::joinable::CancelRequest;
 use super::stop::Stop;
-use super::{Coordinator, outcome_of};
 
 /// A worker's own handle. Its [`should_stop`](Self::should_stop) also notes the place of the call, for the report on stragglers.
 ///
@@ -72,6 +72,36 @@ impl fmt::Display for Vanished {
 }
 
 impl StdError for Vanished {}
+
+/// The request of a worker was cancelled, and not by the stop of its coordinator: the error that is reported for it. It did not run, or not to its end.
+///
+/// ```
+/// use forebear::{CancelReason, Request};
+/// use forebear_supervise::{Coordinator, WorkerCancelled};
+///
+/// let coordinator = Coordinator::new();
+/// let upload = Request::new(|| ());
+/// upload.cancel(); // before it has begun
+/// coordinator.register("uploader", upload)?;
+/// let error = coordinator.join().unwrap_err();
+/// let cancelled: &WorkerCancelled = error.failure().unwrap().downcast_ref().unwrap();
+/// assert_eq!(cancelled.reason, CancelReason::Asked);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerCancelled {
+    /// Why it was cancelled.
+    pub reason: CancelReason,
+}
+
+impl fmt::Display for WorkerCancelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the worker was cancelled before it came to its end: {}", self.reason)
+    }
+}
+
+impl StdError for WorkerCancelled {}
 
 impl Member {
     pub(super) fn new(coordinator: Coordinator, slot: Arc<Slot>) -> Member {
@@ -213,7 +243,8 @@ impl Member {
 
     /// The worker is this request: a stop cancels it. It ends when this member is dropped.
     pub(crate) fn is_request(&self, request: &AnyRequest) {
-        self.attach(Box::new(CancelRequest(request.clone())), Some(request.clone()));
+        let cancel = CancelRequest { request: request.clone(), slot: self.slot.clone() };
+        self.attach(Box::new(cancel), Some(request.clone()));
     }
 
     fn attach(&self, stopper: Box<dyn Stop>, request: Option<AnyRequest>) {
@@ -222,6 +253,12 @@ impl Member {
             self.coordinator.call(self.name(), &mut *late);
             board.give_back(self.slot.id, late);
         }
+    }
+
+    /// The worker's code has returned this, and nothing of its request is reported after that.
+    pub(super) fn has_returned(&self, result: Result<(), Error>) -> Result<(), Error> {
+        self.slot.reported.store(true, Ordering::Relaxed);
+        result.map_err(|error| self.tell(error))
     }
 
     /// Reports the error that the worker returns. A failure of its request is not reported after that.
@@ -237,14 +274,30 @@ impl Member {
     pub(super) fn watch_request(self, request: &AnyRequest) {
         self.is_request(request);
         request.on_done(move |outcome| {
-            if let Some(failure) =
-                outcome_of(&outcome).filter(|_| !self.slot.reported.load(Ordering::Relaxed))
-            {
-                let follows = failure.downcast_ref::<Cancelled>().is_some();
+            if let Some((failure, follows)) = self.outcome_of(&outcome) {
                 self.coordinator.record_or_tell(failure, follows);
             }
             drop(self);
         });
+    }
+
+    /// The failure that the outcome of the worker's request reports, and whether it is a cancellation. `None`: the worker has run to its end, and has
+    /// reported what it has failed with; or a stop has cancelled it.
+    fn outcome_of(&self, outcome: &Outcome<'_, ()>) -> Option<(Failure, bool)> {
+        if self.slot.reported.load(Ordering::Relaxed) {
+            return None;
+        }
+        match outcome {
+            Outcome::Failed(failure) => {
+                let follows = failure.downcast_ref::<Cancelled>().is_some();
+                Some(((*failure).clone(), follows))
+            }
+            Outcome::Cancelled(reason) if !self.slot.stopped.load(Ordering::Relaxed) => {
+                let cancelled = WorkerCancelled { reason: *reason };
+                Some((Failure::from_error(cancelled.into(), self.name().to_owned(), None), true))
+            }
+            Outcome::Cancelled(_) | Outcome::Finished(_) => None,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebear::sync::Event;
-use forebear::{Request, channel};
+use forebear::{CancelReason, Request, Runtime, channel};
 use forebear_supervise::{Coordinator, JoinError, JoinOptions};
 
 use crate::support::{self, Come, Watchdog};
@@ -224,4 +224,70 @@ fn what_the_user_gives_may_come_back_to_the_coordinator() {
     built.join_with(JoinOptions::new().ignore_stragglers()).unwrap();
     drop(member);
     COORDINATOR.lock().unwrap().take();
+}
+
+#[test]
+fn a_worker_that_did_not_run_is_an_error_of_its_job_unless_a_stop_has_cancelled_it() {
+    let _dog = Watchdog::new("");
+    let cancelled = |answer: Result<(), JoinError>, reason: CancelReason| {
+        let error = answer.expect_err("the worker did not run");
+        let failure = error.failure().unwrap();
+        assert_eq!(failure.request(), "writer");
+        let text = format!("{failure:#}");
+        assert!(text.contains(&reason.to_string()), "{text}");
+    };
+    // Its runtime was shut down before.
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let coordinator = Coordinator::builder().runtime(&runtime).build().unwrap();
+    runtime.shutdown(MS).unwrap();
+    coordinator.spawn("writer", |_| panic!("it runs"));
+    assert!(coordinator.should_stop(), "the others do not go on without it");
+    cancelled(coordinator.join(), CancelReason::Shutdown);
+
+    // It is aborted before it begins: the only worker does something else.
+    for (stops, registers) in [(false, false), (false, true), (true, false), (true, true)] {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let coordinator = Coordinator::builder().runtime(&runtime).build().unwrap();
+        let ((begun, has_begun), (go, goes)) = (mpsc::channel(), mpsc::channel::<()>());
+        coordinator.spawn("busy", move |_| {
+            begun.send(())?;
+            let _ = goes.recv();
+            Ok(())
+        });
+        has_begun.come().unwrap();
+        let request = if registers {
+            let request = Request::builder().on(&runtime).build(|| panic!("it runs"));
+            coordinator.register("writer", request.clone()).unwrap();
+            request
+        } else {
+            coordinator.spawn("writer", |_| panic!("it runs"))
+        };
+        if stops {
+            coordinator.request_stop();
+        } else {
+            request.to_untyped().abort(CancelReason::Other(7));
+        }
+        drop(go);
+        if stops {
+            coordinator.join().unwrap();
+        } else {
+            cancelled(coordinator.join(), CancelReason::Other(7));
+        }
+    }
+}
+
+/// What a worker returns counts, also if its request was cancelled meanwhile.
+#[test]
+fn a_worker_that_returns_ok_after_a_cancel_has_not_failed() {
+    let _dog = Watchdog::new("");
+    let coordinator = Coordinator::new();
+    let (begun, has_begun) = mpsc::channel();
+    let request = coordinator.spawn("worker", move |_| {
+        begun.send(())?;
+        Event::new().wait().unwrap_err();
+        Ok(())
+    });
+    has_begun.come().unwrap();
+    request.to_untyped().abort(CancelReason::Asked);
+    coordinator.join().unwrap();
 }
