@@ -119,6 +119,15 @@ pub enum SectionError {
         /// What is wrong.
         source: postcard::Error,
     },
+    /// The format of a section cannot carry the value: serde does not encode it, or does not decode what it has encoded. No restore could read it. See
+    /// [`Snapshot`](super::Snapshot) for the attributes that cause this.
+    #[non_exhaustive]
+    UnsupportedType {
+        /// The name.
+        section: String,
+        /// What serde says.
+        source: postcard::Error,
+    },
     /// The section should be exported as a tensor, but does not have that type and shape.
     #[non_exhaustive]
     NoTensor {
@@ -150,6 +159,10 @@ impl fmt::Display for SectionError {
                 "the section `{section}` has no room in the checkpoint's table of 1 GiB: write fewer sections, or shorter names"
             ),
             SectionError::Decode { section, .. } => write!(f, "the section `{section}` holds something else"),
+            SectionError::UnsupportedType { section, .. } => write!(
+                f,
+                "the section `{section}` could not be restored, since the format has no names of fields: remove `skip_serializing_if`, `untagged`, `tag` and `flatten` from its type"
+            ),
             SectionError::NoTensor { section, why } => {
                 write!(f, "the section `{section}` cannot be exported: {why}")
             }
@@ -161,7 +174,9 @@ impl fmt::Display for SectionError {
 impl StdError for SectionError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match self {
-            SectionError::Decode { source, .. } => Some(source),
+            SectionError::Decode { source, .. } | SectionError::UnsupportedType { source, .. } => {
+                Some(source)
+            }
             SectionError::Io { source, .. } => Some(source),
             _ => None,
         }
@@ -178,7 +193,8 @@ impl<'a> Sections<'a> {
         (self.entries, self.offset, self.refused)
     }
 
-    /// Writes a value by serde, in the format of the crate `postcard`.
+    /// Writes a value by serde, in the format of the crate `postcard`. It is not read back: [`Snapshot`](super::Snapshot) names the attributes of serde with which
+    /// no restore could read it.
     ///
     /// # Errors
     ///

@@ -63,6 +63,9 @@ use super::{SavedSections, Sections};
 /// ```
 pub trait State: Send + Sync + 'static {
     /// The meaning of the sections: a number of your choice. Change it when earlier files cannot be read any more. A restore refuses a file of another schema.
+    ///
+    /// A value that [`Sections::put`] writes has no names of fields. So a field that is added, removed or moved needs another number, also one with
+    /// serde's `default`; and [`Snapshot`](super::Snapshot) names attributes of serde that a value must not have.
     fn schema(&self) -> u64;
 
     /// Writes the state into named sections. Called on a thread outside of the workers while the job runs: lock, copy, unlock, write.
