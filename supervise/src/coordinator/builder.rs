@@ -9,6 +9,7 @@ use std::time::Duration;
 use forebear::{Failure, Runtime};
 
 use super::board::{Board, Rules};
+use super::report::print_unhandled;
 #[cfg(unix)]
 use super::signals;
 use super::{Coordinator, CoordinatorShared, EndOfInput, IsClean};
@@ -101,7 +102,8 @@ impl CoordinatorBuilder {
     /// the number that is kept, and the first failure if the last handle is dropped before a
     /// [`join`](Coordinator::join). Default: one line on standard error.
     ///
-    /// The hook is called in the thread that reports the failure or drops the handle, and must not wait. A panic of the hook ends there, and changes nothing.
+    /// The hook is called in the thread that reports the failure or drops the handle, and must not wait. A panic of the hook ends there, and changes nothing. A
+    /// failure that the hook itself reports, and that no caller gets, is written to standard error: the hook is not called for it.
     pub fn on_unhandled_failure(mut self, hook: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
         self.on_unhandled_failure = Box::new(hook);
         self
@@ -175,9 +177,7 @@ impl Default for CoordinatorBuilder {
             cancel_after: Duration::ZERO,
             late_errors_count: false,
             clean: None,
-            on_unhandled_failure: Box::new(|failure| {
-                print(format_args!("forebear: nobody has seen that {failure:#}"))
-            }),
+            on_unhandled_failure: Box::new(print_unhandled),
             on_warning: Box::new(|text| print(format_args!("forebear: {text}"))),
             runtime: None,
             stop_on_signals: false,

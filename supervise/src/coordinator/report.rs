@@ -2,15 +2,17 @@
 //!
 //! The hooks and the test for clean stops are a user's code. They are called without the lock, and their panics end here.
 
+use std::cell::RefCell;
 use std::error::Error as StdError;
 use std::fmt;
+use std::ptr;
 use std::thread;
 
 use forebear::{Error, Failure, Request};
 
 use super::board::Reported;
 use super::{Coordinator, CoordinatorShared, member};
-use crate::contain::contained;
+use crate::contain::{contained, print};
 
 /// The input has ended: the error by which a worker stops all workers without a failure.
 ///
@@ -33,6 +35,11 @@ impl fmt::Display for EndOfInput {
 }
 
 impl StdError for EndOfInput {}
+
+/// What becomes of a failure that no caller gets, if no hook receives it.
+pub(super) fn print_unhandled(failure: &Failure) {
+    print(format_args!("forebear: nobody has seen that {failure:#}"));
+}
 
 /// The name of the request or thread that calls.
 pub(crate) fn caller_name() -> String {
@@ -118,8 +125,37 @@ impl Coordinator {
     }
 }
 
+thread_local! {
+    /// The coordinators whose hook for unhandled failures this thread is in.
+    static IN_HOOK: RefCell<Vec<*const CoordinatorShared>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Leaves the hook, however it ends.
+struct LeaveHook(*const CoordinatorShared);
+
+impl Drop for LeaveHook {
+    fn drop(&mut self) {
+        let _ = IN_HOOK.try_with(|hooks| hooks.borrow_mut().retain(|known| *known != self.0));
+    }
+}
+
 impl CoordinatorShared {
+    /// Passes a failure to the hook. One that the hook reports itself, and that no other caller gets either, is printed: the hook would report it again.
     fn unhandled(&self, failure: &Failure) {
+        let own = ptr::from_ref(self);
+        let enter = |hooks: &RefCell<Vec<_>>| {
+            let mut hooks = hooks.borrow_mut();
+            let is_in_it = hooks.contains(&own);
+            if !is_in_it {
+                hooks.push(own);
+            }
+            is_in_it
+        };
+        // In a thread whose thread-locals are gone the failure is printed as well.
+        if IN_HOOK.try_with(enter).unwrap_or(true) {
+            return print_unhandled(failure);
+        }
+        let _leaves = LeaveHook(own);
         contained(|| (self.on_unhandled_failure)(failure));
     }
 

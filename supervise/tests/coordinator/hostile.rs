@@ -1,7 +1,7 @@
 //! What is given to a coordinator panics: the stop and the join go on.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebear::sync::Event;
@@ -147,5 +147,26 @@ fn a_looper_that_is_always_late_leaves_its_worker_to_others_and_to_a_cancel() {
     coordinator.spawn("other", move |_| Ok(sets.set()));
     goes.wait().unwrap();
     coordinator.request_stop();
+    coordinator.join().unwrap();
+}
+
+/// The coordinator says that it passes such a failure on to standard error, and goes on.
+#[test]
+fn a_hook_that_reports_what_it_receives_is_called_once_for_it() {
+    let _dog = Watchdog::new("");
+    let called = Arc::new(AtomicU32::new(0));
+    let (own, counts) = (Arc::new(OnceLock::<Coordinator>::new()), called.clone());
+    let inside = own.clone();
+    let hook = move |failure: &Failure| {
+        counts.fetch_add(1, Ordering::SeqCst);
+        inside.get().unwrap().report(Error::other(failure.to_string())).unwrap();
+    };
+    let coordinator = Coordinator::builder().on_unhandled_failure(hook).build().unwrap();
+    own.set(coordinator.clone()).unwrap();
+    coordinator.request_stop();
+    for n in 1..3 {
+        coordinator.report(Broken(n)).unwrap();
+        assert_eq!(called.load(Ordering::SeqCst), n, "the next failure goes to the hook again");
+    }
     coordinator.join().unwrap();
 }
