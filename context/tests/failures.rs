@@ -120,6 +120,29 @@ mod failures {
     }
 
     #[test]
+    fn a_renamed_failure_has_another_last_name_and_is_the_same_otherwise() {
+        let first = load_failed();
+        let passed_on = first.through("layer 0");
+        for (failure, path) in [
+            (first.renamed("loader"), &["loader"][..]),
+            (first.renamed("loader").renamed("reader"), &["reader"]),
+            (first.renamed("loader").through("page"), &["loader", "page"]),
+            (passed_on.renamed("first layer"), &["load", "first layer"]),
+        ] {
+            assert_eq!(failure.path().collect::<Vec<_>>(), path);
+            assert_eq!((failure.request(), failure.path().len()), (path[0], path.len()));
+            assert!(failure.same_origin(&first) && first.same_origin(&failure));
+            assert!(failure.error().is::<io::Error>() && !failure.is_panic());
+            assert_eq!(failure.to_string(), format!("request `{}` failed", path[0]));
+        }
+        assert_eq!(first.request(), "load");
+        let panicked = panicked("no licence").renamed("loader");
+        assert_eq!((panicked.request(), panicked.panic_message()), ("loader", Some("no licence")));
+        assert!(format!("{panicked:?}").contains("no licence"));
+        assert_eq!(*panicked.take_panic_payload().unwrap().downcast::<&str>().unwrap(), "no licence");
+    }
+
+    #[test]
     fn each_waiter_has_a_path_of_its_own() {
         let load = load_failed();
         let layers = ["layer 0", "layer 1"]

@@ -76,6 +76,18 @@ struct Origin {
 enum FailureCause {
     Error(Cause),
     Panic(Panicked),
+    /// That of this origin, which has another name and is none of this kind itself.
+    Renamed(Arc<Origin>),
+}
+
+impl Origin {
+    /// The origin as it was made. Its cause is no [`Renamed`](FailureCause::Renamed).
+    fn first(self: &Arc<Self>) -> &Arc<Origin> {
+        match &self.cause {
+            FailureCause::Renamed(first) => first,
+            FailureCause::Error(_) | FailureCause::Panic(_) => self,
+        }
+    }
 }
 
 /// An error whose destructor cannot unwind into the code that drops the last failure.
@@ -122,9 +134,10 @@ impl Failure {
     /// The original error. For a panic, one that displays its message.
     #[must_use]
     pub fn error(&self) -> &(dyn StdError + Send + Sync + 'static) {
-        match &self.0.origin.cause {
-            FailureCause::Error(cause) => &***cause,
+        match &self.0.origin.first().cause {
             FailureCause::Panic(panic) => panic,
+            FailureCause::Error(cause) => &***cause,
+            FailureCause::Renamed(_) => unreachable!("the first origin has a cause of its own"),
         }
     }
 
@@ -262,13 +275,13 @@ impl Failure {
     /// ```
     #[must_use]
     pub fn same_origin(&self, other: &Failure) -> bool {
-        Arc::ptr_eq(&self.0.origin, &other.0.origin)
+        Arc::ptr_eq(self.0.origin.first(), other.0.origin.first())
     }
 
     fn panic(&self) -> Option<&Panicked> {
-        match &self.0.origin.cause {
+        match &self.0.origin.first().cause {
             FailureCause::Panic(panic) => Some(panic),
-            FailureCause::Error(_) => None,
+            FailureCause::Error(_) | FailureCause::Renamed(_) => None,
         }
     }
 }
@@ -323,6 +336,23 @@ impl Failure {
             maker: 0,
             hop: Some(Hop { name: name.into(), behind: self.0.clone() }),
         }))
+    }
+
+    /// The same failure, whose last step has this name: for a request that is known by another name to the receiver. It keeps the origin
+    /// ([`same_origin`](Failure::same_origin)).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn renamed(&self, name: impl Into<Cow<'static, str>>) -> Failure {
+        let step = &*self.0;
+        let (origin, hop) = match &step.hop {
+            Some(hop) => (step.origin.clone(), Some(Hop { name: name.into(), behind: hop.behind.clone() })),
+            None => {
+                let cause = FailureCause::Renamed(step.origin.first().clone());
+                let location = step.origin.location.clone();
+                (Arc::new(Origin { name: name.into(), cause, location }), None)
+            }
+        };
+        Failure(Arc::new(Step { origin, len: step.len, maker: 0, hop }))
     }
 
     /// The same failure, with the number of the request that has just made its last step, and goes on: inside a `try_join`, as an example. Called
@@ -413,9 +443,9 @@ impl fmt::Debug for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Failure");
         out.field("request", &self.request());
-        match &self.0.origin.cause {
-            FailureCause::Error(cause) => out.field("error", &***cause),
-            FailureCause::Panic(panic) => out.field("panic", &panic.message()),
+        match self.panic() {
+            None => out.field("error", &self.error()),
+            Some(panic) => out.field("panic", &panic.message()),
         };
         out.field("location", &self.location().map(ToString::to_string));
         out.field("steps", &self.0.len).finish()

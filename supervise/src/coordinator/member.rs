@@ -290,7 +290,7 @@ impl Member {
         match outcome {
             Outcome::Failed(failure) => {
                 let follows = failure.downcast_ref::<Cancelled>().is_some();
-                Some(((*failure).clone(), follows))
+                Some((failure.renamed(self.name().to_owned()), follows))
             }
             Outcome::Cancelled(reason) if !self.slot.stopped.load(Ordering::Relaxed) => {
                 let cancelled = WorkerCancelled { reason: *reason };

@@ -153,3 +153,34 @@ fn r15_a_guard_reports_a_panic_and_what_unwinds_with_an_error() {
     assert!(unwinds.take().unwrap());
     assert_eq!(broken(coordinator.join()), 15);
 }
+
+#[test]
+fn r08_a_registered_request_fails_by_the_name_that_it_was_registered_by() {
+    let _dog = Watchdog::new("");
+    type Way = fn() -> Request<()>;
+    let ways: [Way; 4] = [
+        || Request::try_new(|| Err(Wrapped(Broken(8)).into())),
+        || Request::builder().name("its own").try_build(|| Err(Wrapped(Broken(8)).into())),
+        // What one of its own requests has failed with keeps that one's name, and is passed on by the worker.
+        || {
+            let part = || Request::builder().name("part").try_spawn(|| Err::<(), _>(Broken(8).into()));
+            Request::try_new(move || Ok(part().take()?))
+        },
+        || Request::new(|| std::panic::resume_unwind(Box::new(Broken(8)))),
+    ];
+    for (n, way) in ways.into_iter().enumerate() {
+        let coordinator = Coordinator::new();
+        let request = way();
+        coordinator.register("uploader", request.clone()).unwrap();
+        let error = coordinator.join().unwrap_err();
+        let failure = error.failure().unwrap();
+        let path: Vec<_> = failure.path().collect();
+        assert_eq!(path, if n == 2 { vec!["part", "uploader"] } else { vec!["uploader"] }, "way {n}");
+        assert!(format!("{failure:#}").contains("`uploader`"), "{failure:#}");
+        let forebear::WaitError::Failed(its) = request.wait().unwrap_err() else { panic!("way {n}") };
+        assert!(failure.same_origin(&its), "way {n}");
+        assert_eq!(failure.is_panic(), n == 3);
+        let known = failure.downcast_ref::<Broken>().or_else(|| failure.panic_payload::<Broken>());
+        assert_eq!(known, Some(&Broken(8)), "way {n}");
+    }
+}
