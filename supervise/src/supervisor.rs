@@ -291,7 +291,12 @@ impl<S: State> Supervisor<S> {
     /// without a session. A worker that has not ended in time counts as a failure: the state is as saved last, so have workers [look](Session::should_stop) or
     /// [save](Session::save_now) often enough.
     ///
-    /// Suspends. No cancellation point: it is bounded by the [grace](SupervisorBuilder::stop_grace).
+    /// The [grace](SupervisorBuilder::stop_grace) bounds the wait for services and workers. A second each is added for child processes that are killed then, and for a save
+    /// that a straggler has begun. The grace does not bound the last save, which takes as long as [`State::save`] and the disk: a save that was given up would lose
+    /// the end of the job. Nor does it bound the close of the event file, which writes what is queued. A job that must end by a certain time makes its own
+    /// save before, and sets [`save_on_stop`](SupervisorBuilder::save_on_stop) to false.
+    ///
+    /// Suspends. No cancellation point.
     ///
     /// # Errors
     ///

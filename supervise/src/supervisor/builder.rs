@@ -344,7 +344,8 @@ impl<S: State> SupervisorBuilder<S> {
         self
     }
 
-    /// How long a stop waits for all services and workers together. Default: 120 seconds.
+    /// How long a stop waits for all services and workers together. Default: 120 seconds. The last save comes after that, and is
+    /// [not bounded](Supervisor::stop).
     pub fn stop_grace(mut self, total: Duration) -> Self {
         self.settings.stop_grace = total;
         self
