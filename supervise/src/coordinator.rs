@@ -5,6 +5,7 @@
 //! * `board`: what is shared, under one lock, and the argument why no wake-up is lost.
 //! * `builder`: the settings.
 //! * `member`: what a worker holds, and how its end is noticed.
+//! * `delayed`: the wait between a stop and the cancel of the workers.
 //! * `joinable`, `stop`: how requests, threads and child processes become members, and how a stop reaches them.
 //! * `report`: what becomes of an error.
 //! * `join`, `waiting`: the wait for all of them, and what it answers.
@@ -15,6 +16,7 @@
 
 mod board;
 mod builder;
+mod delayed;
 mod join;
 mod joinable;
 mod looper;
@@ -29,12 +31,13 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebear::{Cancelled, Error, Failure, Request, Runtime, TimeoutError};
 
 use self::board::{Board, Rules};
 pub use self::builder::CoordinatorBuilder;
+use self::delayed::Delayed;
 pub use self::join::{JoinError, JoinOptions, LastCheck, Straggler};
 pub use self::joinable::{ChildFailed, Joinable};
 pub use self::looper::{Every, Looper};
@@ -98,6 +101,8 @@ pub(crate) struct CoordinatorShared {
     board: Board,
     grace: Duration,
     cancel_after: Duration,
+    /// The thread that waits for this delay.
+    delayed: Delayed,
     rules: Rules,
     is_clean: IsClean,
     on_unhandled_failure: Box<dyn Fn(&Failure) + Send + Sync>,
@@ -155,18 +160,7 @@ impl Coordinator {
         if self.0.cancel_after.is_zero() {
             return self.reach_members(epoch);
         }
-        let (weak, end) = (Arc::downgrade(&self.0), Instant::now().checked_add(self.0.cancel_after));
-        let later = move || {
-            while let Some(left) =
-                end.map_or(Some(Duration::MAX), |end| end.checked_duration_since(Instant::now()))
-            {
-                thread::park_timeout(left);
-            }
-            weak.upgrade().inspect(|shared| Coordinator(shared.clone()).reach_members(epoch));
-        };
-        if thread::Builder::new().name("coordinator: cancel".into()).spawn(later).is_err() {
-            self.reach_members(epoch); // early rather than never
-        }
+        Delayed::reach_later(&self.0, epoch);
     }
 
     fn reach_members(&self, epoch: u64) {
@@ -241,11 +235,13 @@ impl Coordinator {
     /// ```
     pub fn clear_stop(&self) {
         self.0.board.clear();
+        self.0.delayed.wake();
     }
 
     /// Begins anew after a join: as [`clear_stop`](Self::clear_stop), but a stop that was requested since that join stays. Does nothing if no join has returned.
     pub(crate) fn renew(&self) {
         let begun = self.0.board.renew();
+        self.0.delayed.wake();
         self.reach(begun);
     }
 

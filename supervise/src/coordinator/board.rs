@@ -222,6 +222,12 @@ impl Board {
         Some(state.epoch)
     }
 
+    /// Whether the stop of this number has not been cleared.
+    pub(super) fn stands(&self, epoch: u64) -> bool {
+        let state = self.lock();
+        state.epoch == epoch && state.stop.is_some()
+    }
+
     /// The stoppers of all members, if the stop of this number still stands. The caller calls them, without the lock, and gives them back.
     pub(super) fn reach(&self, epoch: u64) -> Vec<(Arc<Slot>, Box<dyn Stop>)> {
         let mut state = self.lock();

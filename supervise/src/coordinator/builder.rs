@@ -9,6 +9,7 @@ use std::time::Duration;
 use forebear::{Failure, Runtime};
 
 use super::board::{Board, Rules};
+use super::delayed::Delayed;
 use super::report::print_unhandled;
 #[cfg(unix)]
 use super::signals;
@@ -65,7 +66,7 @@ impl CoordinatorBuilder {
     }
 
     /// How long after a stop requests are cancelled and child processes get SIGTERM, if they have not ended by then. Default: zero, at once. A thread waits for
-    /// the delay, on the monotonic clock.
+    /// the delay, on the monotonic clock. It ends when the stop is cleared, or the coordinator is dropped.
     pub fn cancel_after(mut self, delay: Duration) -> Self {
         self.cancel_after = delay;
         self
@@ -156,6 +157,7 @@ impl CoordinatorBuilder {
             board: Board::new(),
             grace: self.grace,
             cancel_after: self.cancel_after,
+            delayed: Delayed::default(),
             rules: Rules { late_errors_count: self.late_errors_count },
             is_clean,
             on_unhandled_failure: self.on_unhandled_failure,

@@ -166,6 +166,7 @@ impl CoordinatorShared {
 
 impl Drop for CoordinatorShared {
     fn drop(&mut self) {
+        self.delayed.wake();
         if let Some(failure) = self.board.unheard() {
             self.unhandled(&failure);
         }

@@ -291,3 +291,28 @@ fn a_worker_that_returns_ok_after_a_cancel_has_not_failed() {
     request.to_untyped().abort(CancelReason::Asked);
     coordinator.join().unwrap();
 }
+
+/// The threads of this process with this beginning of a name.
+#[cfg(target_os = "linux")]
+fn threads(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|found| found.starts_with(name)).count()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_delayed_cancel_keeps_no_thread_after_its_stop_was_taken_back() {
+    let _dog = Watchdog::new("");
+    let coordinator = Coordinator::builder().cancel_after(Duration::from_secs(3600)).build().unwrap();
+    for _ in 0..200 {
+        coordinator.request_stop();
+        coordinator.join().unwrap();
+        coordinator.clear_stop();
+    }
+    // Each of them ends by itself once it is woken. Another test of this program may have one of its own.
+    support::until(|| threads("coordinator: ca") <= 2);
+    coordinator.request_stop();
+    drop(coordinator);
+    support::until(|| threads("coordinator: ca") <= 2);
+}
