@@ -100,7 +100,7 @@ pub use self::worker::End;
 use self::inbox::Mail;
 use self::run::Run;
 use self::shared::{AgentShared, lock};
-use crate::coordinator::signals::listen;
+use crate::coordinator::signals::{listen, not_ignored};
 
 /// Runs a group of worker processes. See [the module](self). Clones are the same agent.
 ///
@@ -269,9 +269,7 @@ impl LocalAgent {
     }
 
     fn hear_signals(&self) -> Result<(), AgentError> {
-        let ignored = ignored_signals();
-        let mut signals = vec![SIGINT, SIGTERM, SIGHUP, SIGQUIT];
-        signals.retain(|signal| ignored & (1 << (signal - 1)) == 0);
+        let signals = not_ignored(vec![SIGINT, SIGTERM, SIGHUP, SIGQUIT]);
         let mut now = lock(&self.0.now);
         if now.listens {
             return Ok(());
@@ -280,13 +278,6 @@ impl LocalAgent {
         now.listens = true;
         Ok(())
     }
-}
-
-/// The signals that this process ignores, as bits; none if that cannot be known.
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// The caller of `run` waits for this.

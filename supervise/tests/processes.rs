@@ -136,3 +136,27 @@ fn when_no_coordinator_is_left_a_signal_ends_the_process() {
     let (well, told) = support::again_in_child(TEST, ("A", "B"), "");
     assert!(!well, "{told}");
 }
+
+/// As under `nohup`, or in the background of a shell.
+#[test]
+fn a_signal_that_the_process_ignores_stays_ignored() {
+    let _dog = Watchdog::new("");
+    const TEST: &str = "a_signal_that_the_process_ignores_stays_ignored";
+    if !support::is_child(TEST) {
+        let (well, told) = support::again_in_child(TEST, ("A", "B"), "trap '' INT;");
+        assert!(well, "{told}");
+        return;
+    }
+    let coordinator = Coordinator::builder().stop_on_signals().build().unwrap();
+    for signal in [Signal::INT, Signal::INT, Signal::TERM] {
+        assert!(!coordinator.should_stop(), "SIGINT was ignored before");
+        kill_process(getpid(), signal).unwrap();
+    }
+    coordinator.wait_for_stop().unwrap();
+    coordinator.join().unwrap();
+    // Were the two taken, they would be a first and a second signal.
+    if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
+        let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+        assert_eq!(u64::from_str_radix(line.trim(), 16).unwrap() & 2, 2, "{line}");
+    }
+}

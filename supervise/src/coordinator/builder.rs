@@ -126,7 +126,8 @@ impl CoordinatorBuilder {
     /// The first SIGINT or SIGTERM requests a stop. The second one ends the process, as it would have without this.
     ///
     /// The handlers are installed once in the life of the process, for all coordinators together; handlers that were there before are called, too. When no
-    /// coordinator with this setting is left, a signal ends the process at once.
+    /// coordinator with this setting is left, a signal ends the process at once. On Linux a signal that the process ignores when this is built, as under `nohup`,
+    /// stays ignored. A child of a fork that executes no program has the handlers and not the thread that hears: there both signals do nothing.
     ///
     /// ```
     /// use forebear_supervise::Coordinator;

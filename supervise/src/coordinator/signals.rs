@@ -42,7 +42,7 @@ static LISTENERS: Mutex<Option<Listeners>> = Mutex::new(None);
 pub(super) fn watch(coordinator: &Coordinator) -> io::Result<()> {
     let watched: Handle = Arc::downgrade(&coordinator.0);
     let mut notified = false;
-    listen(vec![SIGINT, SIGTERM], watched.clone(), move |_| {
+    listen(not_ignored(vec![SIGINT, SIGTERM]), watched.clone(), move |_| {
         let Some(shared) = watched.upgrade() else { return Heard::Declined };
         // A stop that was taken back lets the next signal be a first one.
         if notified && shared.board.should_stop() {
@@ -51,6 +51,15 @@ pub(super) fn watch(coordinator: &Coordinator) -> io::Result<()> {
         notified = true;
         Heard::Taken(Box::new(move || Coordinator(shared).request_stop()))
     })
+}
+
+/// Those of these signals that this process does not ignore. As under `nohup`, an ignored signal is meant to do nothing. Where that cannot be known, all of them.
+pub(crate) fn not_ignored(mut signals: Vec<i32>) -> Vec<i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
+    signals.retain(|signal| ignored & (1 << (signal - 1)) == 0);
+    signals
 }
 
 /// Has `hears` called with each of these signals, as long as `listener` is there.
