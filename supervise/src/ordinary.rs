@@ -9,8 +9,14 @@ pub(crate) fn absolute(path: PathBuf) -> PathBuf {
     absolute_of(&path).unwrap_or(path)
 }
 
-/// Makes the directory, and those above it, unless it is there. Where something else stands at its name, the error says so.
+/// Makes the directory, and those above it, unless it is there. Where something else stands at its name, or it has none, the error says so.
 pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
+    if dir.as_os_str().is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path is empty: name a directory, or write `.` for the current one",
+        ));
+    }
     fs::create_dir_all(dir).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => io::Error::new(
             io::ErrorKind::NotADirectory,

@@ -675,3 +675,14 @@ fn a_snapshot_is_decoded_at_its_first_save_and_at_no_later_one() {
     checkpoints.restore(&state).unwrap();
     assert_eq!(DECODED.load(Ordering::SeqCst), 2);
 }
+
+#[test]
+fn an_empty_path_names_no_directory_and_that_is_told_with_what_to_do() {
+    let _dog = Watchdog::new("");
+    let error = Checkpoints::open("").unwrap_err();
+    assert!(matches!(error, CheckpointError::Io { .. }), "{error:?}");
+    let supervisor = forebear_supervise::Supervisor::builder(Snapshot::new(1, 0_u64)).dir("").build();
+    for text in [format!("{error:#}"), format!("{:#}", supervisor.run(|_| Ok(())).unwrap_err())] {
+        assert!(text.contains("the path is empty") && text.contains("`.`"), "{text}");
+    }
+}

@@ -160,3 +160,27 @@ fn a_signal_that_the_process_ignores_stays_ignored() {
         assert_eq!(u64::from_str_radix(line.trim(), 16).unwrap() & 2, 2, "{line}");
     }
 }
+
+#[test]
+fn a_child_that_was_waited_for_before_counts_by_its_status() {
+    let _dog = Watchdog::new("");
+    for code in [0, 3] {
+        let mut child = shell(&format!("exit {code}"));
+        child.wait().unwrap();
+        let coordinator = Coordinator::new();
+        coordinator.register("child", child).unwrap();
+        let ended = coordinator.join();
+        match code {
+            0 => ended.unwrap(),
+            _ => {
+                let error = ended.unwrap_err();
+                let failed: &ChildFailed = error.failure().unwrap().downcast_ref().expect("its status");
+                assert_eq!(failed.status.code(), Some(3));
+            }
+        }
+        // Nobody sends a signal to a number that may mean another process.
+        coordinator.clear_stop();
+        coordinator.request_stop();
+        coordinator.join().unwrap();
+    }
+}

@@ -156,12 +156,14 @@ impl fmt::Display for ChildFailed {
 #[cfg(unix)]
 impl StdError for ChildFailed {}
 
-/// A stop sends SIGTERM to the process, and a join whose grace has passed sends SIGKILL. A thread waits for the process and reaps it. It reports a status other than
+/// A child that was waited for before counts by its status. A stop sends SIGTERM to the process, and a join whose grace has passed sends SIGKILL. A thread waits for the process and reaps it. It reports a status other than
 /// success as [`ChildFailed`], unless a signal has ended the process after a stop had sent one.
 #[cfg(unix)]
 impl Joinable for Child {
-    fn watch(self, member: Member) -> io::Result<()> {
-        let process = Arc::new(Mutex::new(Process { child: self, reaped: false, signalled: false }));
+    fn watch(mut self, member: Member) -> io::Result<()> {
+        // Before a stop can send anything: the number of a process that was reaped may mean another one.
+        let reaped = self.try_wait().is_ok_and(|status| status.is_some());
+        let process = Arc::new(Mutex::new(Process { child: self, reaped, signalled: false }));
         let name = format!("coordinator: {}", member.name().replace('\0', " "));
         let watched = process.clone();
         let stopper = StopChild(process);
@@ -186,13 +188,32 @@ struct Process {
 }
 
 #[cfg(unix)]
-fn wait_for(process: &Mutex<Process>) -> Result<(), Error> {
-    use std::os::unix::process::ExitStatusExt;
+impl Process {
+    /// It was reaped, with this status.
+    fn has_ended(&mut self, status: ExitStatus) -> Result<(), Error> {
+        use std::os::unix::process::ExitStatusExt;
 
+        self.reaped = true;
+        if status.success() || self.signalled && status.signal().is_some() {
+            return Ok(());
+        }
+        Err(ChildFailed { status }.into())
+    }
+}
+
+#[cfg(unix)]
+fn wait_for(process: &Mutex<Process>) -> Result<(), Error> {
     use rustix::io::Errno;
     use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-    let pid = pid_of(&lock(process).child);
+    let pid = {
+        let mut process = lock(process);
+        // A child that was waited for before has no process any more, and its status is known.
+        if let Some(status) = process.child.try_wait()? {
+            return process.has_ended(status);
+        }
+        pid_of(&process.child)
+    };
     loop {
         match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
             Err(Errno::INTR) => {}
@@ -203,10 +224,7 @@ fn wait_for(process: &Mutex<Process>) -> Result<(), Error> {
     let mut process = lock(process);
     process.reaped = true;
     let status = process.child.wait()?;
-    if status.success() || process.signalled && status.signal().is_some() {
-        return Ok(());
-    }
-    Err(ChildFailed { status }.into())
+    process.has_ended(status)
 }
 
 #[cfg(unix)]

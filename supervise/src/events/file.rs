@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::proto::Message;
+use crate::ordinary;
 
 const PREFIX: &str = "events.out.tfevents.";
 /// Seconds of ten digits, as many as a name has; a later time would stand before all others.
@@ -20,7 +21,7 @@ const LAST: u64 = 9_999_999_999;
 /// Makes a directory, if it is not there, and in it a file that no other writer has.
 pub(super) fn create(dir: &Path) -> io::Result<(PathBuf, File)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    fs::create_dir_all(dir)?;
+    ordinary::make_dir(dir)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let names = fs::read_dir(dir)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let seconds = next_time(now, names);
