@@ -57,12 +57,14 @@
 //! [described]: https://github.com/forebear-rs/forebear/blob/main/docs/timer-protocol.md
 
 mod backlog;
+mod bind_error;
 mod client;
 mod clock;
 mod event;
 mod kernel;
 mod ladder;
 mod limits;
+mod lock_file;
 mod place;
 mod queue;
 mod reapers;
@@ -72,6 +74,7 @@ mod wakeup;
 mod wire;
 mod worker;
 
+pub use self::bind_error::BindError;
 pub use self::client::{ENVIRONMENT, LocalTimerClient, configure_from_env};
 pub use self::event::LocalEvent;
 pub use self::ladder::Ladder;

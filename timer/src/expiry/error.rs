@@ -93,6 +93,12 @@ impl fmt::Display for TimerError {
             TimerError::SignalUnsupported => {
                 f.write_str("this timer client sends no signals along with timers")
             }
+            #[cfg(all(target_os = "linux", feature = "local"))]
+            TimerError::Io(error)
+                if error.get_ref().is_some_and(|why| why.is::<crate::local::BindError>()) =>
+            {
+                fmt::Display::fmt(error, f)
+            }
             TimerError::Io(error) => write!(f, "timer messages cannot pass: {error}"),
             TimerError::Panicked(failure) => {
                 write!(f, "a part of the timer server panicked: {}", failure.error())

@@ -54,16 +54,19 @@ impl LocalTimerServer {
         Ok(LocalTimerServer::at(Place::own()?))
     }
 
-    /// A server at a path, where clients also find its successor. The socket of a killed server is replaced.
+    /// A server at a path, where clients also find its successor. The socket of a killed server is replaced: one of this user, at which nobody listens. Anything else that
+    /// stands there is left alone.
     ///
-    /// A lock file, `PATH.lock`, exists for as long as the server has the path. So of several servers that bind one path at once, one succeeds.
+    /// A lock file, `PATH.lock`, exists for as long as the server has the path. So of several servers that bind one path at once, one succeeds. A file of that
+    /// name that no server has written is left alone.
     ///
     /// Only this user can connect. Choose a directory in which no other user can rename files: not `/tmp` itself.
     ///
     /// # Errors
     ///
-    /// As for [`bind`](Self::bind). `AddrInUse`, if there is a server already, or if one was killed and a child that it
-    /// forked still has its socket. If the path is longer than an address can be (some 100 bytes).
+    /// All are [`TimerError::Io`] with a [`BindError`](super::BindError) in it, which names the path. The kind is `AddrInUse` if there is a server already, or if one was killed and a
+    /// child that it forked still has its socket. It is `AlreadyExists` if something else stands at the path, or at that of the lock file. Other kinds are those of the system. A path
+    /// longer than an address can be (some 100 bytes) is refused.
     ///
     /// ```
     /// use forebear::timer::TimerError;
