@@ -137,6 +137,7 @@ mod event;
 mod fork;
 mod guard;
 mod memory;
+mod nesting;
 mod process;
 mod queue;
 mod reaper;

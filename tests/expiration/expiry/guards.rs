@@ -73,6 +73,73 @@ fn a_closure_has_its_timer_until_it_returns_or_panics() {
     drop(alone);
 }
 
+/// One place in the source, however often it is called from inside itself.
+fn guarded<T>(client: &Recorder, seconds: u64, work: impl FnOnce() -> T) -> T {
+    TimerGuard::builder().client(client).within(Duration::from_secs(seconds), work).unwrap()
+}
+
+#[test]
+fn the_timer_of_a_closure_is_not_released_by_one_of_the_same_place_inside_it() {
+    let client = Recorder::default();
+    let place = format!("{}#{}", file!(), line!() - 6);
+    // As they were said, without the holder.
+    let said = || {
+        let bare = |line: String| line.split_once(" of ").map_or(line.clone(), |(bare, _)| bare.to_owned());
+        client.log.read().into_iter().map(|line| bare(line).replace(&place, "place")).collect::<Vec<_>>()
+    };
+    guarded(&client, 5, || {
+        assert_eq!(said(), ["acquire place"]);
+        guarded(&client, 2, || {
+            assert_eq!(said(), ["acquire place nested 1"]);
+            guarded(&client, 9, || assert_eq!(said(), ["acquire place nested 2"]));
+            assert_eq!(said(), ["release place nested 2"]);
+        });
+        assert_eq!(said(), ["release place nested 1"], "the outer one still runs");
+        // One that panics is left as any other.
+        let panics = || guarded(&client, 2, || std::panic::resume_unwind(Box::new("the panic")));
+        catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
+        assert_eq!(said(), ["acquire place nested 1", "release place nested 1"]);
+        // Other requests and threads are inside nothing.
+        let (also, outer) = (client.clone(), Runtime::builder().workers(1).build().unwrap());
+        let both = || guarded(&also, 2, || thread::scope(|s| _ = s.spawn(|| guarded(&also, 2, || ()))));
+        outer.run(both);
+        assert_eq!(said(), ["acquire place", "acquire place", "release place", "release place"]);
+        // One that is refused leaves nothing.
+        client.refuse(Some(|| TimerError::ServerGone));
+        let refused = catch_unwind(AssertUnwindSafe(|| guarded(&client, 2, || ())));
+        assert!(refused.is_err());
+        client.refuse(None);
+        assert_eq!(said(), ["acquire place nested 1"]);
+        guarded(&client, 2, || ());
+        assert_eq!(said(), ["acquire place nested 1", "release place nested 1"]);
+    });
+    assert_eq!(said(), ["release place"]);
+    guarded(&client, 5, || ());
+    assert_eq!(said(), ["acquire place", "release place"]);
+}
+
+#[test]
+fn the_timer_of_a_closure_is_not_released_by_a_guard_of_the_same_line_inside_it() {
+    let client = Recorder::default();
+    let builder = || TimerGuard::builder().client(&client);
+    #[rustfmt::skip]
+    builder().within(5 * SECOND, || drop(builder().expires(SECOND).unwrap())).unwrap();
+    let said = client.log.read();
+    assert_eq!(said.len(), 4, "{said:?}");
+    let of =
+        |line: &str| line.split_once(' ').map(|(_, scope)| scope.split(" of ").next().unwrap().to_owned());
+    assert!(of(&said[0]) == of(&said[3]) && of(&said[1]) == of(&said[2]), "{said:?}");
+    assert_ne!(of(&said[0]), of(&said[1]), "{said:?}");
+}
+
+#[test]
+fn a_name_that_is_given_stays_one_timer_also_inside_itself() {
+    let client = Recorder::default();
+    let named = || TimerGuard::builder().client(&client).scope("load");
+    named().within(5 * SECOND, || named().within(2 * SECOND, || ()).unwrap()).unwrap();
+    assert_eq!(client.log.read(), ["acquire load 5", "acquire load 2", "release load", "release load"]);
+}
+
 #[test]
 fn t2_without_a_client_the_error_says_to_configure_one() {
     let _alone = process_client();

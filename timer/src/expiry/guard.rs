@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::nesting::{self, Inside};
 use super::{Scope, Signal, TimerClient, TimerError, configured, instant_after};
 
 /// Gives the caller `after` from now to drop the guard that this returns. If it has not by then, its worker may be reaped.
@@ -42,7 +43,9 @@ pub fn expires(after: Duration) -> Result<TimerGuard<'static>, TimerError> {
 /// Calls `work`, which has `after` from now to return. If it has not by then, its worker may be reaped. Says what `work` has returned.
 ///
 /// It is [`expires`] with the block as a closure: the timer is released when the closure returns or panics, and cannot be released early by
-/// mistake. The scope is the caller's file and line, as there.
+/// mistake. The scope is the caller's file and line, as there. What the same request or thread acquires by the same line inside `work`, as a function that
+/// calls itself does, is a timer of its own: its scope's name has its depth behind it, as in `src/load.rs#7 nested 1`. So a recursion has as many timers as it is
+/// deep, and a server may bound them. Where the builder is given a [scope](TimerBuilder::scope), the name is one timer's, also inside itself.
 ///
 /// # Errors
 ///
@@ -66,7 +69,7 @@ pub fn within<T>(after: Duration, work: impl FnOnce() -> T) -> Result<T, TimerEr
 
 /// A timer that is running. Dropping it releases the timer, also when the block is left by an error or a panic.
 ///
-/// Acquiring the same scope again, as a recursive function does, moves the deadline of the one timer. A branch of a `join` on another stack has its
+/// Acquiring the same scope again, as a recursive function does (but not by [`within`]), moves the deadline of the one timer. A branch of a `join` on another stack has its
 /// own. The first guard
 /// that is dropped releases it, and the others then release nothing.
 ///
@@ -170,7 +173,7 @@ impl<'c> TimerBuilder<'c> {
         // Not by a closure, whose caller location would be another.
         let scope = match self.scope {
             Some(scope) => scope,
-            None => Scope::here(),
+            None => nesting::of_guard(Scope::here()),
         };
         let client = match self.client {
             Some(client) => Client::Given(client),
@@ -184,11 +187,23 @@ impl<'c> TimerBuilder<'c> {
 
     /// Acquires the timer, calls `work`, and releases the timer when that returns or panics. Says what `work` has returned.
     ///
+    /// Inside `work`, what the same caller acquires by the same line has a scope of its own, as for [`within`]. A [scope](Self::scope) that was given is one
+    /// timer, also inside itself: there the inner one moves its deadline, and releases it.
+    ///
     /// # Errors
     ///
     /// As for [`expires`](Self::expires); `work` is not called then.
     #[track_caller]
-    pub fn within<T>(self, after: Duration, work: impl FnOnce() -> T) -> Result<T, TimerError> {
+    pub fn within<T>(mut self, after: Duration, work: impl FnOnce() -> T) -> Result<T, TimerError> {
+        // Left after the timer is released. Not by a closure, as above.
+        let _inside = match self.scope {
+            Some(_) => None,
+            None => {
+                let (inside, scope) = Inside::enter(Scope::here());
+                self.scope = Some(scope);
+                Some(inside)
+            }
+        };
         let _timer = self.expires(after)?;
         Ok(work())
     }

@@ -13,7 +13,7 @@ use forebear_context::error::internal::ShownName;
 ///
 /// A worker has at most one timer for a scope: acquiring it again moves its deadline. Scopes are the same if their names and their
 /// [holders](Self::holder) are. So two requests that pass the same line have a timer each, and so have two branches of a join that run in parallel. A
-/// function that calls itself has one. A clone
+/// function that calls itself has one; by [`within`](super::within) it has one for each call. A clone
 /// is another handle of the same text.
 ///
 /// ```
