@@ -15,7 +15,7 @@ use forebear::timer::local::{KillProcess, LocalTimerServer, LocalWorker};
 use forebear::timer::{Overdue, Reap, Reaper, TimerError, expires};
 use forebear::{CancelReason, spawn};
 use forebear_supervise::agent::{
-    AgentError, AgentEvent, End, GroupState, LocalAgent, LocalAgentBuilder, Node, run_worker,
+    AgentError, AgentEvent, End, GroupState, LocalAgent, LocalAgentBuilder, Node, assign_ranks, run_worker,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use support::Watchdog;
@@ -348,6 +348,34 @@ fn what_makes_no_sense_is_refused_with_what_would() {
     );
     let agent = shell("exit 0", tempdir().unwrap().path()).build().unwrap();
     assert!(matches!(agent.resize(0), Err(AgentError::Invalid(_))));
+}
+
+#[test]
+fn a_number_of_workers_that_is_out_of_range_is_refused_of_every_agent() {
+    let _dog = Watchdog::new("");
+    for nodes in [
+        [Node::new("a", usize::MAX), Node::new("b", 1)],
+        [Node::new("a", 65_537), Node::new("b", 1)],
+        [Node::new("a", 0), Node::new("b", 1)],
+    ] {
+        let number = nodes[0].workers.to_string();
+        // Whichever of them this one is.
+        for own in [1, 0] {
+            let error = LocalAgent::builder("true").among(nodes.clone(), own).build().unwrap_err();
+            assert!(matches!(error, AgentError::Invalid(_)), "{error:?}");
+            let message = error.to_string();
+            assert!(message.contains(&number) && message.contains("agent 0"), "{message}");
+        }
+        if nodes[0].workers > 0 {
+            assert_eq!((assign_ranks(&nodes, 0), assign_ranks(&nodes, 1)), (None, None));
+        }
+    }
+    // What `among` was given is judged, also if another setting follows.
+    for nodes in [vec![], vec![Node::new("a", 1)]] {
+        let error = LocalAgent::builder("true").among(nodes.clone(), 1).workers(2).role("b").build();
+        let message = error.unwrap_err().to_string();
+        assert!(message.contains("number 1") && message.contains(&format!("{}", nodes.len())), "{message}");
+    }
 }
 
 #[test]

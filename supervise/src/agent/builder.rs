@@ -11,7 +11,7 @@ use forebear::timer::{Reaper, TimerError, TimerEvent};
 use super::LocalAgent;
 use super::error::AgentError;
 use super::event::AgentEvent;
-use super::ranks::Node;
+use super::ranks::{MOST_WORKERS, Node};
 use super::scratch::Scratch;
 use super::shared::AgentShared;
 use crate::contain::print;
@@ -153,13 +153,17 @@ impl LocalAgentBuilder {
 
     /// How many workers there are, up to 65,536. Default: 1.
     pub fn workers(mut self, n: usize) -> Self {
-        self.settings.nodes[self.settings.own].workers = n;
+        if let Some(own) = self.settings.nodes.get_mut(self.settings.own) {
+            own.workers = n;
+        }
         self
     }
 
     /// The workers' role, for their environment. Default: `worker`.
     pub fn role(mut self, role: impl Into<String>) -> Self {
-        self.settings.nodes[self.settings.own].role = role.into();
+        if let Some(own) = self.settings.nodes.get_mut(self.settings.own) {
+            own.role = role.into();
+        }
         self
     }
 
@@ -173,13 +177,8 @@ impl LocalAgentBuilder {
     /// # Ok::<(), forebear_supervise::agent::AgentError>(())
     /// ```
     pub fn among(mut self, nodes: impl IntoIterator<Item = Node>, own: usize) -> Self {
-        let nodes: Vec<Node> = nodes.into_iter().collect();
-        if own < nodes.len() {
-            (self.settings.nodes, self.settings.own) = (nodes, own);
-        } else {
-            // Refused by `build`.
-            (self.settings.nodes, self.settings.own) = (vec![Node::new("", 0)], 0);
-        }
+        // `build` refuses a number that no node has.
+        (self.settings.nodes, self.settings.own) = (nodes.into_iter().collect(), own);
         self
     }
 
@@ -328,11 +327,12 @@ impl LocalAgentBuilder {
     ///
     /// # Errors
     ///
-    /// [`AgentError::Invalid`] if the number of workers is out of range, the run's name is no name of a directory, or [`among`](Self::among) was given no node of that number.
+    /// [`AgentError::Invalid`] if the number of workers is out of range, of this agent or of another one that [`among`](Self::among) was given, the run's name is no name of a
+    /// directory, or `among` was given no node of that number.
     /// [`AgentError::Timers`], [`AgentError::Io`].
     pub fn build(self) -> Result<LocalAgent, AgentError> {
         let LocalAgentBuilder { mut settings, timers, hook } = self;
-        check_workers(settings.nodes[settings.own].workers)?;
+        check_nodes(&settings.nodes, settings.own)?;
         let id = &settings.run_id;
         if id.is_empty() || id == "." || id == ".." || id.contains(['/', '\0']) {
             return Err(AgentError::Invalid(format!(
@@ -347,15 +347,31 @@ impl LocalAgentBuilder {
     }
 }
 
-/// How many workers an agent can have.
-const MOST_WORKERS: usize = 1 << 16;
-
-/// An error that says how many there may be.
+/// An error that says how many workers there may be.
 pub(super) fn check_workers(n: usize) -> Result<(), AgentError> {
     match n {
         1..=MOST_WORKERS => Ok(()),
         _ => Err(AgentError::Invalid(format!("{n} workers: there must be from 1 to {MOST_WORKERS}"))),
     }
+}
+
+/// An error that names the agent that cannot be.
+fn check_nodes(nodes: &[Node], own: usize) -> Result<(), AgentError> {
+    let count = nodes.len();
+    if own >= count {
+        return Err(AgentError::Invalid(format!(
+            "this agent is to be number {own} of {count}: the numbers begin at 0, and each agent is named to `among`"
+        )));
+    }
+    for (number, node) in nodes.iter().enumerate() {
+        check_workers(node.workers).map_err(|error| match error {
+            AgentError::Invalid(text) if count > 1 => {
+                AgentError::Invalid(format!("agent {number} of {count}: {text}"))
+            }
+            error => error,
+        })?;
+    }
+    Ok(())
 }
 
 /// The directory for the socket of an agent's own timer server.

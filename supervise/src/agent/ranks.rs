@@ -63,15 +63,24 @@ pub struct Ranks {
     pub group_world_size: usize,
 }
 
-/// The ranks of the workers of `nodes[own]`, in the order of their local ranks. `None`: there is no such node.
+/// How many workers an agent can have.
+pub(super) const MOST_WORKERS: usize = 1 << 16;
+
+/// The ranks of the workers of `nodes[own]`, in the order of their local ranks. `None`: there is no such node, or one of them has more workers than an agent can
+/// have (65,536).
 ///
 /// ```
 /// use forebear_supervise::agent::{Node, assign_ranks};
 /// assert!(assign_ranks(&[Node::new("trainer", 2)], 1).is_none());
+/// assert!(assign_ranks(&[Node::new("trainer", 2), Node::new("trainer", usize::MAX)], 0).is_none());
 /// ```
 #[must_use]
 pub fn assign_ranks(nodes: &[Node], own: usize) -> Option<Vec<Ranks>> {
     let me = nodes.get(own)?;
+    if nodes.iter().any(|node| node.workers > MOST_WORKERS) {
+        return None;
+    }
+    // No sum overflows: a node takes more than 16 bytes of an address space of at most 2^48.
     let sum = |nodes: &[Node]| nodes.iter().map(|node| node.workers).sum::<usize>();
     let of_role = |nodes: &[Node]| {
         nodes.iter().filter(|node| node.role == me.role).map(|node| node.workers).sum::<usize>()
