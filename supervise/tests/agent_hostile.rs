@@ -379,6 +379,38 @@ fn a_number_of_workers_that_is_out_of_range_is_refused_of_every_agent() {
 }
 
 #[test]
+fn what_is_missing_at_a_start_is_named() {
+    let _dog = Watchdog::new("");
+    let dir = tempdir().unwrap();
+    let (none, file) = (dir.path().join("none"), dir.path().join("file"));
+    std::fs::write(&file, "mine").unwrap();
+    let said =
+        |builder: LocalAgentBuilder| builder.build().and_then(|agent| agent.run()).unwrap_err().to_string();
+    let by_ours = || LocalAgent::builder("/bin/true").launcher(FOREBEAR_AGENT);
+    for missing in [&none, &file] {
+        let message = said(by_ours().current_dir(missing));
+        let words = format!("the directory {missing:?} for workers");
+        assert!(message.contains(&words), "{message}");
+        let message = said(LocalAgent::builder("/bin/true").launcher(missing));
+        assert!(message.contains(&format!("the launcher {missing:?}")), "{message}");
+        assert!(message.contains(if missing == &none { "No such file" } else { "Permission denied" }));
+        // The program that is missing itself.
+        let message = said(LocalAgent::builder(missing).launcher(FOREBEAR_AGENT));
+        assert!(message.contains(&format!("could not be started from {}: ", missing.display())), "{message}");
+    }
+    let message = said(by_ours().logs(&file));
+    assert!(message.contains(&format!("the directory {file:?} for logs")), "{message}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+    let message = said(by_ours().logs(file.join("logs")));
+    assert!(message.contains(&format!("the directory {:?} for logs", file.join("logs"))), "{message}");
+    let message = said(by_ours().logs(dir.path()).run_id("x".repeat(300)));
+    assert!(message.contains("xxx\"") && message.contains("name too long"), "{message}");
+    let message = said(by_ours().run_id("a\0b"));
+    assert!(message.contains(r#""a\0b""#) && message.contains("zero byte"), "{message}");
+    assert!(!message.contains("slashes"), "{message}");
+}
+
+#[test]
 fn a_stop_before_a_run_has_it_start_nothing() {
     let _dog = Watchdog::new("");
     let dir = tempdir().unwrap();

@@ -334,7 +334,12 @@ impl LocalAgentBuilder {
         let LocalAgentBuilder { mut settings, timers, hook } = self;
         check_nodes(&settings.nodes, settings.own)?;
         let id = &settings.run_id;
-        if id.is_empty() || id == "." || id == ".." || id.contains(['/', '\0']) {
+        if id.contains('\0') {
+            return Err(AgentError::Invalid(format!(
+                "the run's name {id:?} is no name of a directory: leave out the zero byte"
+            )));
+        }
+        if id.is_empty() || id == "." || id == ".." || id.contains('/') {
             return Err(AgentError::Invalid(format!(
                 "the run's name {id:?} is no name of a directory: leave out slashes"
             )));

@@ -90,7 +90,7 @@ impl Guard {
         command.arg0("forebear: guard of a worker").env(GUARD, process::id().to_string()).current_dir("/");
         command.process_group(group.as_raw_nonzero().get());
         command.stdin(OwnedFd::from(says)).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn()?;
+        let mut child = command.spawn().map_err(|error| launch::refused(&command, error))?;
         match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
             Ok(pidfd) => Ok((Guard { child: Some(child), pidfd }, hears)),
             Err(error) => {

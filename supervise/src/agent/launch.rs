@@ -22,6 +22,7 @@
 //!   that was named.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -30,8 +31,10 @@ use std::path::Path;
 use std::process::{self, Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use std::{env, fs::File};
+use std::{env, fs, fs::File};
 
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
@@ -115,9 +118,31 @@ pub(super) fn command(named: Option<&Path>, program: &OsString) -> Command {
 /// Starts it, and answers where the launcher speaks. The calling thread must outlive the worker (AL1).
 pub(super) fn launch(mut command: Command) -> io::Result<(Child, UnixStream)> {
     let (hears, says) = UnixStream::pair()?;
-    let child = command.stdin(OwnedFd::from(says)).spawn()?;
+    let child = command.stdin(OwnedFd::from(says)).spawn();
+    let child = child.map_err(|error| refused(&command, error))?;
     // The command goes here, and with it our copy of the launcher's end.
     Ok((child, hears))
+}
+
+/// An error of a start, with the path that it is about. The system's number does not say whether that is the directory or the program.
+pub(super) fn refused(command: &Command, error: io::Error) -> io::Error {
+    let named = |what: String, why: &dyn Display, kind| io::Error::new(kind, format!("{what}: {why}"));
+    if let Some(dir) = command.get_current_dir() {
+        let what = format!("the directory {dir:?} for workers");
+        match fs::metadata(dir).map(|found| (found, access(dir, Access::EXEC_OK))) {
+            Err(why) => return named(what, &why, why.kind()),
+            Ok((found, _)) if !found.is_dir() => return named(what, &"it is no directory", error.kind()),
+            Ok((_, Err(why))) => return named(what, &io::Error::from(why), error.kind()),
+            Ok(_) => {}
+        }
+    }
+    let launcher = Path::new(command.get_program());
+    match Errno::from_io_error(&error) {
+        Some(
+            Errno::NOENT | Errno::ACCESS | Errno::NOTDIR | Errno::LOOP | Errno::NOEXEC | Errno::NAMETOOLONG,
+        ) => named(format!("the launcher {launcher:?}"), &error, error.kind()),
+        _ => error,
+    }
 }
 
 /// Waits until the launcher and its guard are ready, until `until` at most, and sends the launcher on.

@@ -6,6 +6,7 @@
 //! A worker may put anything there, also a pipe or a link to a device. So a file is read only if it is an ordinary one, and only so much of it.
 
 use std::env;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -36,15 +37,18 @@ impl Places {
             let scratch = Scratch::new(&env::temp_dir())?;
             return Ok(Places { run: scratch.path().to_owned(), scratch: Some(scratch) });
         };
-        fs::create_dir_all(logs)?;
+        let of_logs = |error: io::Error| {
+            at(error, format_args!("the directory {logs:?} for logs cannot be made or used"))
+        };
+        fs::create_dir_all(logs).map_err(of_logs)?;
         // Absolute, since workers may have another directory.
-        let parent = fs::canonicalize(logs)?;
+        let parent = fs::canonicalize(logs).map_err(of_logs)?;
         for n in 0..TRIES {
             let run = parent.join(if n == 0 { run_id.to_owned() } else { format!("{run_id}.{n}") });
             match fs::create_dir(&run) {
                 Ok(()) => return Ok(Places { run, scratch: None }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(at(error, format_args!("the directory {run:?} cannot be made"))),
             }
         }
         Err(io::ErrorKind::AlreadyExists.into())
@@ -65,11 +69,18 @@ impl Places {
 
     /// Makes the directories of an attempt. What is there of an attempt of this number is removed.
     pub(super) fn begin(&self, attempt: u32, workers: usize) -> io::Result<()> {
-        match fs::remove_dir_all(self.attempt(attempt)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        let place = self.attempt(attempt);
+        match fs::remove_dir_all(&place) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(at(error, format_args!("the directory {place:?} cannot be removed")));
+            }
             _ => {}
         }
-        (0..workers).try_for_each(|local_rank| fs::create_dir_all(self.worker(attempt, local_rank)))
+        (0..workers).try_for_each(|local_rank| {
+            let place = self.worker(attempt, local_rank);
+            let made = fs::create_dir_all(&place);
+            made.map_err(|error| at(error, format_args!("the directory {place:?} cannot be made")))
+        })
     }
 
     /// Where a worker writes to.
@@ -78,8 +89,11 @@ impl Places {
             return Ok((Stdio::inherit(), Stdio::inherit()));
         }
         let place = self.worker(attempt, local_rank);
-        let open =
-            |name| OpenOptions::new().create(true).append(true).open(place.join(name)).map(Stdio::from);
+        let open = |name| {
+            let opened = OpenOptions::new().create(true).append(true).open(place.join(name));
+            let named = |error| at(error, format_args!("the file {:?} cannot be opened", place.join(name)));
+            opened.map(Stdio::from).map_err(named)
+        };
         Ok((open("stdout.log")?, open("stderr.log")?))
     }
 
@@ -121,6 +135,11 @@ impl Places {
         }
         Ok(bytes)
     }
+}
+
+/// The error with what it is about, which the system does not name.
+pub(super) fn at(error: io::Error, what: fmt::Arguments<'_>) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 /// Opens what a worker has left, and answers how long it is.

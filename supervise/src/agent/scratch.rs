@@ -25,6 +25,8 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use super::places::at;
+
 const PREFIX: &str = "forebear-agent.";
 /// Names that are tried, if there is one already or another agent removes it.
 const TRIES: u32 = 1_000;
@@ -50,14 +52,16 @@ impl Scratch {
     /// Makes one in `place`, for this user alone, after having removed what is left there of killed agents.
     pub(super) fn new(place: &Path) -> io::Result<Scratch> {
         // Absolute, since workers may have another directory.
-        let place = fs::canonicalize(place)?;
+        let named =
+            |error| at(error, format_args!("the directory {place:?} for temporary files cannot be used"));
+        let place = fs::canonicalize(place).map_err(named)?;
         sweep(&place);
         for _ in 0..TRIES {
             let number = RandomState::new().build_hasher().finish() & 0xffff_ffff;
             let path = place.join(format!("{PREFIX}{}.{number:08x}", process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                made => made?,
+                made => made.map_err(named)?,
             }
             match take(&path)? {
                 DirectoryClaim::Locked(lock) | DirectoryClaim::Unlockable(lock) => {
