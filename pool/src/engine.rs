@@ -28,6 +28,7 @@ use forebear_context::shim::atomic::{AtomicBool, Ordering::AcqRel};
 use forebear_context::shim::thread::{self, Builder, JoinHandle, Thread};
 use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard, ThreadBody};
 
+use crate::generation::Generation;
 use crate::options::{Options, WorkerHook};
 use crate::start_error::check;
 use crate::state::States;
@@ -36,7 +37,7 @@ use crate::{StartError, Supply, Worker, WorkerState};
 /// Threads that live on a supply of tasks.
 ///
 /// The runtime of `forebear` and [`ThreadPool`](crate::ThreadPool) are both this, with supplies of their own. Dropping
-/// it stops the workers and does not wait for them.
+/// it stops the workers and does not wait for them. In a forked child, which has none of the threads, dropping it does nothing.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -67,6 +68,8 @@ pub struct Engine<S: Supply> {
     threads: Vec<Thread>,
     /// By number; `None` once joined.
     handles: Mutex<Vec<Option<JoinHandle<()>>>>,
+    /// The process that the threads are in.
+    born: Generation,
 }
 
 /// What an engine and its threads share.
@@ -116,8 +119,13 @@ impl<S: Supply> Engine<S> {
         check(&options, supply.signals().workers())?;
         let common = Arc::new(Common::new(options));
         let main = Arc::new(main);
-        let mut engine =
-            Engine { supply, common, threads: Vec::with_capacity(workers), handles: Mutex::new(Vec::new()) };
+        let mut engine = Engine {
+            supply,
+            common,
+            threads: Vec::with_capacity(workers),
+            handles: Mutex::new(Vec::new()),
+            born: Generation::of_process(),
+        };
         for index in 0..workers {
             if let Err(source) = engine.add_thread(index, Arc::clone(&main)) {
                 engine.common.set_gate(Gate::Abandoned);
@@ -147,6 +155,12 @@ impl<S: Supply> Engine<S> {
         self.threads.push(handle.thread().clone());
         lock(&self.handles).push(Some(handle));
         Ok(())
+    }
+
+    /// Whether its threads are in a process that this one was forked from.
+    #[inline]
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.born.is_inherited()
     }
 
     /// Where the workers get their tasks.
@@ -257,6 +271,12 @@ impl<S: Supply> Engine<S> {
 
 impl<S: Supply> Drop for Engine<S> {
     fn drop(&mut self) {
+        if self.is_inherited() {
+            // There is nobody to stop. A handle would detach a thread that is not there, or one of this process that has its stack.
+            let handles = self.handles.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(std::mem::take(handles));
+            return;
+        }
         self.supply.signals().stop();
     }
 }

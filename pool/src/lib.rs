@@ -33,6 +33,7 @@
 
 mod affinity;
 mod engine;
+mod generation;
 mod leftover;
 mod mailbox;
 mod options;

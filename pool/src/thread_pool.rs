@@ -10,6 +10,9 @@
 //! 4. The caller gets what is on the queues. A second call of `stop` gets nothing more, after the same wait.
 //!
 //! Dropping the pool does 1 and 2, never waits, and gives what was queued to a hook.
+//!
+//! **In a forked child** the pool has no threads, and its locks may be held for ever. What needs one of them panics there, and dropping the pool
+//! does nothing. A task that has forked, and returns in the child, ends the child: its worker would run what the parent runs, too.
 
 use std::any::Any;
 use std::fmt;
@@ -17,6 +20,7 @@ use std::fmt;
 use forebear_context::shim::Arc;
 use forebear_context::shim::mutant;
 
+use crate::generation::Generation;
 use crate::task::{AffinityKey, Job};
 use crate::task_queues::{LeftoverHook, PanicHook, TaskQueues};
 use crate::{
@@ -45,6 +49,10 @@ use crate::{
 /// **Dropping** a pool stops its workers after their current tasks, and does not wait for them. Queued tasks go to
 /// [`ThreadPoolBuilder::on_leftover`]; by default they are dropped, with a line on stderr. To wait, and to get the
 /// queued tasks back, call [`stop`](ThreadPool::stop).
+///
+/// **In a forked child** a pool of the parent has no threads. [`submit`](ThreadPool::submit), [`stop`](ThreadPool::stop), [`queued`](ThreadPool::queued)
+/// and [`worker_of`](ThreadPool::worker_of) panic there with a message that says so, and dropping it does nothing. Make a new one after the fork.
+/// A task that forks has to end the child itself, or `exec`: if it returns there, the process aborts.
 #[doc(alias = "spawn_blocking")]
 pub struct ThreadPool<Q>
 where
@@ -109,7 +117,13 @@ where
     /// # Errors
     ///
     /// [`Stopped`], with the task in it, if the pool has been stopped.
+    ///
+    /// # Panics
+    ///
+    /// In a forked child, if the pool was made in the parent.
+    #[track_caller]
     pub fn submit(&self, item: Q::Item) -> Result<(), Stopped<Q::Item>> {
+        self.check_process();
         self.engine.supply().put(item)
     }
 
@@ -118,7 +132,13 @@ where
     ///
     /// Blocks the thread. Idempotent: later calls wait too, and get nothing. In a task of this pool it waits for the
     /// other workers only; two workers that stop their pool at the same time do not wait for each other.
+    ///
+    /// # Panics
+    ///
+    /// In a forked child, if the pool was made in the parent.
+    #[track_caller]
     pub fn stop(&self) -> Vec<Q::Item> {
+        self.check_process();
         let queues = self.engine.supply();
         mutant!("stop_closes_late", (), queues.close());
         self.engine.stop_and_join();
@@ -150,6 +170,10 @@ where
 
     /// How many tasks wait for a worker; a snapshot.
     ///
+    /// # Panics
+    ///
+    /// In a forked child, if the pool was made in the parent.
+    ///
     /// ```
     /// use forebear::pool::{FifoQueue, Job, ThreadPool};
     ///
@@ -159,7 +183,9 @@ where
     /// # Ok::<(), forebear::pool::StartError>(())
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn queued(&self) -> usize {
+        self.check_process();
         self.engine.supply().len()
     }
 
@@ -185,6 +211,10 @@ where
 
     /// The worker that this affinity key names in this pool; `None` until a worker has taken a task with it.
     ///
+    /// # Panics
+    ///
+    /// In a forked child, if the pool was made in the parent.
+    ///
     /// ```
     /// use forebear::pool::{AffinityKey, FifoQueue, Job, ThreadPool};
     ///
@@ -194,9 +224,27 @@ where
     /// # Ok::<(), forebear::pool::StartError>(())
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn worker_of(&self, affinity: &AffinityKey) -> Option<usize> {
+        self.check_process();
         affinity.worker(&self.engine.supply().mark)
     }
+
+    /// Before what needs the threads, or a lock that one of them may have held when the process was forked.
+    #[inline]
+    #[track_caller]
+    fn check_process(&self) {
+        if self.engine.is_inherited() {
+            refuse();
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn refuse() -> ! {
+    panic!("forebear: this thread pool's threads are in the parent process; make a new one after fork")
 }
 
 impl<Q> Drop for ThreadPool<Q>
@@ -205,6 +253,9 @@ where
     Q::Item: Task,
 {
     fn drop(&mut self) {
+        if self.engine.is_inherited() {
+            return;
+        }
         let queues = self.engine.supply();
         queues.signals().stop();
         queues.abandon();
@@ -217,10 +268,11 @@ where
     Q::Item: Task,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ThreadPool")
-            .field("states", &self.states())
-            .field("queued", &self.queued())
-            .finish_non_exhaustive()
+        let mut s = f.debug_struct("ThreadPool");
+        if self.engine.is_inherited() {
+            return s.field("process", &format_args!("the parent")).finish_non_exhaustive();
+        }
+        s.field("states", &self.states()).field("queued", &self.queued()).finish_non_exhaustive()
     }
 }
 
@@ -231,10 +283,24 @@ where
     Q::Item: Task,
 {
     let queues = worker.supply();
+    let born = Generation::of_process();
     while let Some(item) = queues.take(worker.index()).or_else(|| worker.idle()) {
         worker.set_state(WorkerState::Running);
         queues.run(worker.index(), item);
+        if born.is_inherited() {
+            die_in_child();
+        }
     }
+}
+
+/// What is queued is the parent's to run.
+#[cold]
+fn die_in_child() -> ! {
+    eprintln!(
+        "forebear: a task of a thread pool has returned in a forked child, whose pool has no threads; the child ends. \
+         Call `exec` or `_exit` in the child"
+    );
+    std::process::abort()
 }
 
 /// What is done with tasks that were queued when their pool was dropped, unless the user says otherwise.

@@ -2,8 +2,11 @@
 //! one works.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use forebear::pool::{AffinityKey, FifoQueue, Job, Leftover, ThreadPool};
 use forebear::timer::{InProcessTimer, configure, configured};
 use forebear::{Request, RequestPool, Runtime, join, parallelism, scope, spawn, try_scope};
 
@@ -15,10 +18,15 @@ const WHY: &str = "this runtime's threads are in the parent process; build a new
 /// It panics, and says why.
 #[track_caller]
 fn refused<R>(what: &str, f: impl FnOnce() -> R) {
+    refused_with(WHY, what, f);
+}
+
+#[track_caller]
+fn refused_with<R>(why: &str, what: &str, f: impl FnOnce() -> R) {
     let Err(payload) = catch_unwind(AssertUnwindSafe(f)) else { panic!("{what}: not refused") };
     let told = payload.downcast_ref::<String>().cloned();
     let told = told.or_else(|| payload.downcast_ref::<&str>().map(|told| (*told).to_owned()));
-    assert!(told.as_ref().is_some_and(|told| told.contains(WHY)), "{what}: {told:?}");
+    assert!(told.as_ref().is_some_and(|told| told.contains(why)), "{what}: {told:?}");
 }
 
 #[test]
@@ -67,6 +75,91 @@ fn any_use_of_an_inherited_runtime_is_a_clear_panic() {
         _ = suspended.wait();
     });
     end.assert_survived();
+}
+
+#[test]
+fn any_use_of_an_inherited_thread_pool_is_a_clear_panic_and_its_drop_does_nothing() {
+    let end = child::run("", &[], |_| {
+        static LEFT: AtomicUsize = AtomicUsize::new(0);
+        let count = |tasks: Leftover<Job>| _ = LEFT.fetch_add(tasks.len(), Ordering::Relaxed);
+        let queue = FifoQueue::<Job>::new;
+        let pool = ThreadPool::builder().workers(2).queue(queue()).on_leftover(count).build().unwrap();
+        let ((begun, begins), (open, opened)) = (mpsc::channel(), mpsc::channel::<()>());
+        let opened = Arc::new(Mutex::new(opened));
+        for _ in 0..2 {
+            let (begun, opened) = (begun.clone(), opened.clone());
+            let holds: Job = Box::new(move || {
+                begun.send(()).unwrap();
+                _ = opened.lock().map(|opened| opened.recv());
+            });
+            pool.submit(holds).unwrap();
+            begins.recv().unwrap();
+        }
+        let (ran, runs) = mpsc::channel();
+        pool.submit(Box::new(move || ran.send(std::process::id()).unwrap())).unwrap();
+        let mut last = Some(pool);
+        ended_well(fork(|| {
+            let why = "this thread pool's threads are in the parent process; make a new one after fork";
+            let pool = last.as_ref().unwrap();
+            refused_with(why, "submit", || pool.submit(Box::new(|| ())));
+            refused_with(why, "stop", || pool.stop().len());
+            refused_with(why, "queued", || pool.queued());
+            refused_with(why, "worker_of", || pool.worker_of(&AffinityKey::new()));
+            // What needs neither threads nor locks is as before.
+            assert_eq!((pool.workers(), pool.states().len(), pool.current_worker()), (2, 2, None));
+            assert!(format!("{pool:?}").contains("parent"));
+            // A new one works, whichever stacks its threads have, and also after the old one is gone.
+            let new = ThreadPool::new(2, queue()).unwrap();
+            drop(last.take());
+            assert_eq!(LEFT.load(Ordering::Relaxed), 0, "they are the parent's");
+            let (ran, runs) = mpsc::channel();
+            new.submit(Box::new(move || ran.send(7).unwrap())).unwrap();
+            assert_eq!(runs.recv(), Ok(7));
+            assert!(new.stop().is_empty());
+        }));
+        // The parent goes on as before.
+        drop(open);
+        assert_eq!(runs.recv(), Ok(std::process::id()));
+        assert!(last.unwrap().stop().is_empty());
+    });
+    end.assert_survived();
+}
+
+#[test]
+fn a_task_that_returns_in_a_forked_child_ends_that_by_name_and_runs_nothing_else() {
+    let end = child::run("", &[], |_| {
+        let pool = ThreadPool::new(1, FifoQueue::<Job>::new()).unwrap();
+        let ((go, goes), (tell, told)) = (mpsc::channel::<()>(), mpsc::channel());
+        let forks = move || {
+            goes.recv().unwrap();
+            // SAFETY: the child returns from this task and does nothing else.
+            match unsafe { libc::fork() } {
+                // SAFETY: asks nothing of its caller.
+                0 => _ = unsafe { libc::alarm(20) },
+                pid => {
+                    let mut status = 0;
+                    // SAFETY: the child's number, and a place for the answer.
+                    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+                    tell.send(status).unwrap();
+                }
+            }
+        };
+        pool.submit(Box::new(forks)).unwrap();
+        let (ran, runs) = mpsc::channel();
+        let next = move || {
+            eprintln!("the next task runs");
+            ran.send(()).unwrap();
+        };
+        pool.submit(Box::new(next)).unwrap();
+        go.send(()).unwrap();
+        let status = told.recv().unwrap();
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT, "status {status:#x}");
+        runs.recv().unwrap();
+        assert!(pool.stop().is_empty());
+    });
+    end.assert_survived();
+    assert_eq!(end.stderr.matches("the next task runs").count(), 1, "{end:#?}");
+    assert_eq!(end.stderr.matches("has returned in a forked child").count(), 1, "{end:#?}");
 }
 
 #[test]
