@@ -10,7 +10,8 @@ use std::fmt;
 /// What holds the tasks that wait, and decides which is next.
 ///
 /// Called by the pool under its lock: short, and without calling the pool. A panic in [`push`](Queue::push) comes out
-/// of the `submit` that pushed; one in [`pop`](Queue::pop) goes to the pool's panic hook, and the worker continues.
+/// of the `submit` that pushed; one in [`pop`](Queue::pop) goes to the pool's panic hook, as one
+/// [of the queue](crate::TaskPanic::is_of_queue), and the worker continues.
 ///
 /// ```
 /// use forebear::pool::{Job, Queue};

@@ -25,6 +25,7 @@ use forebear_context::shim::{Mutex, MutexGuard, mutant};
 
 use crate::engine::{contain, discard};
 use crate::task::PoolMark;
+use crate::thread_pool::Origin;
 use crate::{Leftover, Queue, Signals, Stopped, Supply, Task, TaskPanic};
 
 /// A worker takes from its own queue first, but one time in so many from the shared one. Otherwise tasks with a key
@@ -209,23 +210,27 @@ where
 
     /// Runs an item that worker `index` has in its hands, or sends it to its worker.
     pub(crate) fn run(&self, index: usize, item: Q::Item) {
+        let mut origin = Origin::Task;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             match item.affinity_key().map(|affinity| affinity.claim(&self.mark, index)) {
-                Some(affinity) if affinity != index => self.send_to_its_worker(affinity, item),
+                Some(affinity) if affinity != index => self.send_to_its_worker(affinity, item, &mut origin),
                 _ => item.run(),
             }
         }));
         if let Err(payload) = outcome {
-            self.report(index, payload);
+            self.report(index, origin, payload);
         }
     }
 
     /// Puts an item that was taken into the queue of its key's worker, even if the pool has been closed since: no other thread gets the item back.
-    fn send_to_its_worker(&self, affinity: usize, item: Q::Item) {
+    /// Says by `origin` who runs.
+    fn send_to_its_worker(&self, affinity: usize, item: Q::Item, origin: &mut Origin) {
         let mut inner = self.lock();
         match inner.phase {
             Phase::Open => {
+                *origin = Origin::Queue;
                 inner.put(Some(affinity), item);
+                *origin = Origin::Task;
                 self.unlock(inner);
                 self.signals.wake(affinity);
             }
@@ -270,8 +275,8 @@ where
         self.lock().len()
     }
 
-    fn report(&self, worker: usize, payload: Box<dyn Any + Send>) {
-        contain(|| (self.on_panic)(TaskPanic { worker, payload: &*payload }));
+    fn report(&self, worker: usize, origin: Origin, payload: Box<dyn Any + Send>) {
+        contain(|| (self.on_panic)(TaskPanic { worker, origin, payload: &*payload }));
         discard(payload);
     }
 
@@ -305,7 +310,7 @@ where
             item
         }));
         taken.unwrap_or_else(|payload| {
-            self.report(worker, payload);
+            self.report(worker, Origin::Queue, payload);
             None
         })
     }

@@ -411,7 +411,7 @@ impl<Q: Queue> ThreadPoolBuilder<Q> {
         self
     }
 
-    /// Called on the worker's thread for each task that panicked; otherwise that is one line on stderr, after that of
+    /// Called on the worker's thread for each task that panicked, and for each panic of the [`Queue`] there; otherwise that is one line on stderr, after that of
     /// std's own hook. A panic in it is contained.
     ///
     /// ```
@@ -529,7 +529,7 @@ impl<T> fmt::Display for Stopped<T> {
 
 impl<T> std::error::Error for Stopped<T> {}
 
-/// A task that panicked, as the pool's hook receives it.
+/// A task that panicked, or the pool's queue, as the pool's hook receives it.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -552,7 +552,16 @@ impl<T> std::error::Error for Stopped<T> {}
 #[derive(Clone, Copy)]
 pub struct TaskPanic<'a> {
     pub(crate) worker: usize,
+    pub(crate) origin: Origin,
     pub(crate) payload: &'a (dyn Any + Send),
+}
+
+/// What has panicked on a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Task,
+    /// The user's queue, when a worker took a task or sent one on.
+    Queue,
 }
 
 impl<'a> TaskPanic<'a> {
@@ -560,6 +569,39 @@ impl<'a> TaskPanic<'a> {
     #[must_use]
     pub fn worker(&self) -> usize {
         self.worker
+    }
+
+    /// Whether the pool's [`Queue`] panicked, and no task: in its `pop`, or in the `push` by which a worker sends a task to the worker of its key.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use forebear::pool::{Job, Queue, ThreadPool};
+    ///
+    /// struct Broken(Vec<Job>);
+    /// impl Queue for Broken {
+    ///     type Item = Job;
+    ///     fn push(&mut self, job: Job) {
+    ///         self.0.push(job);
+    ///     }
+    ///     fn pop(&mut self) -> Option<Job> {
+    ///         if self.0.pop().is_some() { panic!("lost") } else { None }
+    ///     }
+    ///     fn len(&self) -> usize {
+    ///         self.0.len()
+    ///     }
+    /// }
+    ///
+    /// let (send, seen) = mpsc::channel();
+    /// let pool = ThreadPool::builder().workers(1).queue(Broken(Vec::new()));
+    /// let pool = pool.on_panic(move |panic| send.send((panic.is_of_queue(), panic.to_string())).unwrap()).build()?;
+    /// assert!(pool.submit(Box::new(|| ())).is_ok());
+    /// assert_eq!(seen.recv()?, (true, "the queue panicked on worker 0: lost".into()));
+    /// # pool.stop();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_of_queue(&self) -> bool {
+        self.origin == Origin::Queue
     }
 
     /// What it panicked with.
@@ -578,12 +620,20 @@ impl<'a> TaskPanic<'a> {
 
 impl fmt::Display for TaskPanic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a task panicked on worker {}: {}", self.worker, self.message().unwrap_or("(not a text)"))
+        let what = match self.origin {
+            Origin::Task => "a task",
+            Origin::Queue => "the queue",
+        };
+        write!(f, "{what} panicked on worker {}: {}", self.worker, self.message().unwrap_or("(not a text)"))
     }
 }
 
 impl fmt::Debug for TaskPanic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskPanic").field("worker", &self.worker).field("message", &self.message()).finish()
+        f.debug_struct("TaskPanic")
+            .field("worker", &self.worker)
+            .field("origin", &self.origin)
+            .field("message", &self.message())
+            .finish()
     }
 }
