@@ -167,7 +167,9 @@ pub mod pool {
     /// For authors of a pool of their own: the engine below [`ThreadPool`], which knows threads and no tasks.
     pub mod engine {
         #[doc(inline)]
-        pub use forebear_pool::{Arrived, Engine, Linked, Mailbox, Options, Signals, Supply, Worker};
+        pub use forebear_pool::{
+            Arrived, Engine, Generation, Linked, Mailbox, Options, Signals, Supply, Worker,
+        };
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which process the threads of an engine are in: how many forks lie between the first process and the one that started it.
+//! Which process the threads of an engine, or of a runtime, are in: how many forks lie between the first process and the one that started it.
 //!
 //! A forked child has the memory of its parent and one thread, the one that called `fork`. No worker ever takes what is queued there, and a
 //! lock that another thread held stays locked. So an engine notes its *generation* when it starts, and its owner refuses in any later one what needs threads or
@@ -12,20 +12,30 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed}; // not modelled: it chang
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// How many forks lie between the first process and one of its descendants.
+///
+/// ```
+/// use forebear::pool::engine::Generation;
+///
+/// let born = Generation::of_process();
+/// // Later, perhaps in a forked child, which has none of the threads that were there.
+/// assert!(!born.is_inherited(), "this process has not been forked from another since");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Generation(u32);
+pub struct Generation(u32);
 
 impl Generation {
     /// This process's. Forks are counted from the first call on.
-    pub(crate) fn of_process() -> Generation {
+    #[must_use]
+    pub fn of_process() -> Generation {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(install);
         Generation(GENERATION.load(Relaxed))
     }
 
     /// Whether this process was forked from that one.
+    #[must_use]
     #[inline]
-    pub(crate) fn is_inherited(self) -> bool {
+    pub fn is_inherited(self) -> bool {
         self.0 != GENERATION.load(Relaxed)
     }
 }

@@ -49,6 +49,7 @@ mod worker;
 
 pub use affinity::{Affinity, Warning};
 pub use engine::Engine;
+pub use generation::Generation;
 pub use leftover::{IntoIter, Leftover};
 pub use mailbox::{Arrived, Linked, Mailbox};
 pub use options::Options;

@@ -22,7 +22,7 @@ use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{Ordering, fence};
-use forebear_pool::Signals;
+use forebear_pool::{Generation, Signals};
 
 use crate::record::any::AnyRequest;
 use crate::record::arena::{Arena, Depot};
@@ -36,7 +36,6 @@ use crate::shared::deadlines::Deadlines;
 use crate::shared::driven::{Driven, Seat};
 use crate::shared::ending::Ending;
 use crate::shared::futures::Futures;
-use crate::shared::generation::Generation;
 use crate::shared::late_end::{LateEnd, LateStep};
 use crate::shared::sightings::Sightings;
 use crate::shared::survey::Survey;
@@ -165,7 +164,7 @@ impl Shared {
             deadlines: settings.deadlines,
             name: settings.name,
             ending: Ending::new(if settings.driven.is_some() { 0 } else { settings.workers }),
-            born: Generation::now(),
+            born: Generation::of_process(),
             injector: Injector::new(),
             groups: Groups::new(settings.workers),
             slab: Slab::new(settings.max_stacks, settings.default_class),

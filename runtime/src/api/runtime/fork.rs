@@ -3,7 +3,7 @@
 //! Any use of a runtime that was made in the parent is a panic that says so, never a wait for threads that are not there. A
 //! runtime that is built in the child works, and so does the default one, which is made anew there.
 //!
-//! The child handler of `pthread_atfork` counts the *generation* ([`crate::shared::generation`]), which each runtime compares with its own.
+//! Each runtime compares the *generation* of the process ([`crate::shared::generation`]) with its own.
 //!
 //! # In a request
 //!
@@ -27,7 +27,6 @@ use crate::api::runtime::default;
 use crate::deadlock::cycle;
 use crate::record::reclaim;
 use crate::schedule::held_back;
-use crate::shared::generation::Generation;
 use crate::shared::parked;
 use crate::shared::thread;
 
@@ -86,7 +85,6 @@ unsafe extern "C" fn in_parent() {
 ///
 /// None, as for [`prepare`].
 unsafe extern "C" fn in_child() {
-    Generation::next();
     if let Some(mut held) = HELD.try_with(|place| place.borrow_mut().take()).ok().flatten() {
         default::forget(&mut held.default);
         held_back::forget(&mut held.pools);
