@@ -11,7 +11,9 @@ use crate::once_lock::OnceLock;
 /// A value that its first user makes: as [`std::sync::LazyLock`], for requests and threads. The other users wait until it is there;
 /// see [`OnceLock`].
 ///
-/// The closure can be called once only. So if it panics, every access panics.
+/// The closure can be called once only. So if it panics, every access panics. So it is if it unwinds otherwise: where the request that makes the value is cancelled, a wait
+/// in the closure answers `Cancelled`, and to unwind with that ([`or_unwind`](https://docs.rs/forebear/latest/forebear/trait.OrUnwind.html)) spoils the value for all.
+/// Let a closure that waits do so in [`shield`](https://docs.rs/forebear/latest/forebear/fn.shield.html), or take an [`OnceLock`], whose next user tries again.
 ///
 /// ```
 /// use forebear::sync::LazyLock;
@@ -51,7 +53,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     ///
     /// # Panics
     ///
-    /// If making it panics, or has panicked. If the closure accesses this value, itself or through what it waits for: the message names that
+    /// If making it panics, or has panicked or unwound before. If the closure accesses this value, itself or through what it waits for: the message names that
     /// cycle. And in a `no_suspend` region, if it would have to wait.
     ///
     /// ```
@@ -73,7 +75,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     ///
     /// # Panics
     ///
-    /// If making it panics, or has panicked.
+    /// If making it panics, or has panicked or unwound before.
     ///
     /// ```
     /// use forebear::sync::LazyLock;
@@ -109,7 +111,9 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
 #[cold]
 #[track_caller]
 fn spoilt() -> ! {
-    panic!("forebear: the value of this LazyLock could not be made: making it has panicked before")
+    panic!(
+        "forebear: the value of this LazyLock could not be made: making it has panicked before, or was unwound as its request was cancelled; make it in `shield`, or in a OnceLock, whose next user tries again"
+    )
 }
 
 impl<T, F: FnOnce() -> T> Deref for LazyLock<T, F> {

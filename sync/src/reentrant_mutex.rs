@@ -47,6 +47,9 @@ static REENTRANT_MUTEX: Lock = called("ReentrantMutex");
 /// Every other request is another owner, also a child that runs directly, on the stack of its waiter. If that waiter holds the lock, the
 /// child's wait for the lock closes a cycle, and panics.
 ///
+/// A guard that is [forgotten](std::mem::forget) keeps the lock for good. When its request is over, a later request of the same thread may count as the owner: requests are told apart
+/// by where they lie in memory.
+///
 /// # Fairness and deadlocks
 ///
 /// Those of [`Mutex`](crate::Mutex#fairness).
