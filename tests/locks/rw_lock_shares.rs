@@ -135,7 +135,7 @@ fn a_guard_that_was_forgotten_before_its_lock_moved() {
         |_| {
             let lock = leaked();
             mem::forget(lock.read());
-            mem::forget(mem::take(lock));
+            let _moved = mem::take(lock);
             lock
         },
         plainly,
