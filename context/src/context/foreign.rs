@@ -138,6 +138,27 @@ impl ForeignContext {
         mutant!("nudge_ends_a_park", true, !context.is_waiting())
     }
 
+    /// Blocks the calling thread until it is nudged, or until then, whatever its wait. That a wait is settled does not end this.
+    ///
+    /// # Safety
+    ///
+    /// `context` is the first field of a `ForeignContext`, whose thread calls this.
+    pub unsafe fn block_for_nudge(context: &Context, until: Instant) {
+        // SAFETY: by contract and `repr(C)`.
+        let this = unsafe { &*std::ptr::from_ref(context).cast::<ForeignContext>() };
+        let Ok(mut guard) = this.lock.lock() else { std::process::abort() };
+        while !std::mem::take(&mut *guard) {
+            let left = until.saturating_duration_since(time::now());
+            if left.is_zero() {
+                return;
+            }
+            match this.settled.wait_timeout(guard, left) {
+                Ok((again, _)) => guard = again,
+                Err(_) => std::process::abort(),
+            }
+        }
+    }
+
     /// Has the thread return from [`block`](Self::block), now or when it next comes there, though its wait continues: the owner
     /// has something else to look at.
     ///

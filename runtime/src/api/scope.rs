@@ -54,6 +54,7 @@ use crate::record::fiber::{self, Fiber};
 use crate::record::no_suspend;
 use crate::record::scope_core::ScopeCore;
 use crate::schedule::worker::OnWorker;
+use crate::shared::worker::is_unwinding;
 use crate::stack::lent::Lent;
 
 impl ScopeCore {
@@ -88,6 +89,9 @@ impl ScopeCore {
             && unsafe { self.jobs.are_any() }
         {
             worker.run_own_jobs(fiber, self);
+            if std::thread::panicking() && is_unwinding(fiber) {
+                worker.run_jobs_in_unwind(fiber, self);
+            }
             // SAFETY: as above.
             if unsafe { self.jobs.are_over() } {
                 return;

@@ -60,7 +60,7 @@ use forebear_context::shim::{Arc, time};
 use crate::cancel;
 use crate::foreign;
 use crate::record::fiber::Fiber;
-use crate::record::header::Header;
+use crate::record::header::{BORROWS, Header};
 use crate::record::no_suspend;
 use crate::schedule::admission;
 use crate::schedule::worker::{HasWorkers, OnWorker};
@@ -108,10 +108,12 @@ pub(crate) unsafe fn root_comes(shared: &Arc<Shared>, header: NonNull<Header>) -
     };
     let Some(worker) = worker.filter(|_| !shared.is_over()) else { return false };
     if seeded {
+        // SAFETY: the link.
+        let awaited = unsafe { header.as_ref() }.is(BORROWS);
         if !shared.push_root(header) {
             return false;
         }
-        worker.pause_after_submit(fiber);
+        worker.pause_after_root(fiber, awaited);
         return true;
     }
     // SAFETY: by contract.

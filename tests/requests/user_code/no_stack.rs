@@ -102,7 +102,7 @@ fn a_destructor_may_wait_where_a_thread_that_drives_has_no_stack_for_a_request()
     }
 }
 
-/// A destructor that waits in an unwind has the stack, and the hook ends its wait.
+/// A destructor that waits in an unwind has the stack, and has made other work; the hook ends its wait.
 #[test]
 fn a_warning_is_given_where_a_thread_that_drives_has_no_stack_left() {
     for kind in KINDS {
@@ -118,13 +118,15 @@ fn a_warning_is_given_where_a_thread_that_drives_has_no_stack_left() {
             let waits = {
                 let begun = begun.clone();
                 runtime.spawn(move || {
-                    let _waits = OnDrop(move || event.wait().unwrap());
+                    let _waits = OnDrop(move || {
+                        let _queued = forebear::shield(|| Request::builder().own_stack().spawn(|| ()));
+                        event.wait().unwrap();
+                    });
                     begun.set();
                     Event::new().wait().or_unwind();
                 })
             };
             runtime.enter(|| begun.wait().unwrap());
-            let _queued = runtime.enter(|| Request::builder().own_stack().spawn(|| ()));
             waits.cancel();
             assert!(waits.watch().is_err());
             assert_eq!(runtime.run(|| 7), 7);

@@ -43,7 +43,7 @@ fn drive(shared: &Arc<Shared>, fiber: &Fiber, index: usize) -> bool {
     cancel::read_messages(fiber);
     cancel::attend_messages(worker);
     let mut ran = false;
-    while worker.step(fiber) || seat.stirs(fiber) {
+    while worker.step_at_end(fiber) || seat.stirs(fiber) {
         ran = true;
     }
     ran

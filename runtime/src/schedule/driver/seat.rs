@@ -53,7 +53,7 @@ impl Seat {
         // When the thread reports next that the end takes long, and the step that it took at the last report.
         let mut late = (first_word(), LateStep::Endless);
         loop {
-            while self.worker().step(fiber) {}
+            while self.worker().step_at_end(fiber) {}
             if self.worker().is_done() {
                 return;
             }

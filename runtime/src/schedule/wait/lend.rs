@@ -29,6 +29,7 @@ use crate::shared::OfRuntime;
 use crate::shared::driven::Guest;
 use crate::shared::ending::Stage;
 use crate::shared::thread;
+use crate::shared::worker::is_unwinding;
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED, SHUT};
 use crate::state::start::start_at_once;
 use crate::state::word::{FINISHED, LocalStep, NEW, QUEUED, WAITERS};
@@ -307,8 +308,10 @@ pub(super) fn may_lend(fiber: &Fiber, h: &Header) -> bool {
     match fiber.worker() {
         Some(worker) => {
             ptr::eq(worker.shared(), arena.shared())
-                && !worker.driven_by().is_some_and(|driver| driver.would_rather_queue())
-                && (worker.post.attention.get() & OLDER == 0 || !worker.older_is_ready())
+                && (!worker.driven_by().is_some_and(|driver| driver.would_rather_queue())
+                    && (worker.post.attention.get() & OLDER == 0 || !worker.older_is_ready())
+                    // Queued, it would be other work while an unwind waits for it (`schedule/worker/unwinding.rs`).
+                    || is_unwinding(fiber))
                 && !(worker.is_among_limits() && may_outlast(fiber, h))
         }
         // While the thread's locals are being destroyed it has no arena to count children on (M1).

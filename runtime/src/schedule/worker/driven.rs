@@ -17,6 +17,7 @@ mod leave;
 mod seeded;
 mod spare;
 mod stuck;
+mod unwinding;
 
 pub(crate) use self::stuck::settle_stuck;
 
@@ -26,7 +27,7 @@ use crate::foreign;
 use crate::record::arena;
 use crate::record::children;
 use crate::record::fiber::{self, Fiber, LEFT_BEHIND};
-use crate::record::header::Header;
+use crate::record::header::{BORROWS, Header};
 use crate::schedule::driver::may_leave;
 use crate::shared::driven::Driven;
 use crate::shared::thread;
@@ -48,6 +49,12 @@ pub(crate) struct Driver {
     driving: Cell<bool>,
     /// The thread exits, and drives what has begun here to its end. It begins nothing else.
     leaving: Cell<bool>,
+    /// The runtime ends on this thread, which gives up what does not end in time.
+    ending: Cell<bool>,
+    /// The host has submitted what it waits for next.
+    awaits: Cell<bool>,
+    /// A fiber that waits in an unwind, alone on the seat: the thread blocks until it may continue (`driven/unwinding.rs`).
+    unwinds: Cell<Option<NonNull<Fiber>>>,
     /// Counts the waits, so that the innermost can be told.
     waits: Cell<u64>,
     /// The seeded mode's.
@@ -65,6 +72,9 @@ impl Driver {
             coroutines: UnsafeCell::default(),
             driving: Cell::new(false),
             leaving: Cell::new(false),
+            ending: Cell::new(false),
+            awaits: Cell::new(false),
+            unwinds: Cell::new(None),
             waits: Cell::new(0),
             chance: driven.seed.map(Chance::new),
         }
@@ -219,6 +229,14 @@ impl Worker {
         chosen
     }
 
+    /// As [`step`](Self::step), by a thread that ends the runtime: a wait in an unwind does not block it, since it looks at the time itself.
+    pub(crate) fn step_at_end(&self, host: &Fiber) -> bool {
+        let was = self.driver().ending.replace(true);
+        let chosen = self.step(host);
+        self.driver().ending.set(was);
+        chosen
+    }
+
     /// Drops what the choices have left to be dropped on another stack than the driver's. False: there is nothing.
     pub(crate) fn step_late(&self, host: &Fiber) -> bool {
         let driver = self.driver();
@@ -271,7 +289,10 @@ impl Worker {
         let mut next = Some(next);
         loop {
             match next.take() {
-                Some(next) => self.carry_out_one(host, next),
+                Some(chosen) => {
+                    self.carry_out_one(host, chosen);
+                    next = driver.unwinds.take().and_then(|fiber| self.block_alone(host, fiber));
+                }
                 // An order that a fiber has left goes first (it has left the seat for that), then who left it.
                 None => match driver.submitters().pop() {
                     Some(fiber) => next = Some(self.resume(fiber)),
@@ -402,12 +423,16 @@ impl Worker {
             return true;
         }
         let running = self.running();
+        // SAFETY: claimed, with the entry's link for the runner's.
+        let awaited = unsafe { header.as_ref() }.is(BORROWS);
         let next = self.begin(header);
         match coroutine {
             Some(coroutine) => self.leave_for(fiber, coroutine, next),
             None => {
                 driver.driving.set(true);
+                driver.awaits.set(awaited);
                 self.carry_out(fiber, next);
+                driver.awaits.set(false);
                 driver.driving.set(false);
             }
         }
@@ -426,6 +451,13 @@ impl Worker {
         // SAFETY: K3; F2: on the fiber's own stack.
         unsafe { fiber.context().switch().leave(Some(coroutine.as_ref().context())) };
         self.set_running(fiber.urgency.load(Ordering::Relaxed));
+    }
+
+    /// After the submit of a root in the seeded mode: perhaps others go first. `awaited`: the submitter waits for it next.
+    pub(crate) fn pause_after_root(&self, fiber: &Fiber, awaited: bool) {
+        let was = self.driver().awaits.replace(awaited && !fiber.has_worker());
+        self.pause_after_submit(fiber);
+        self.driver().awaits.set(was);
     }
 
     /// After a submit in the seeded mode: perhaps others go first.

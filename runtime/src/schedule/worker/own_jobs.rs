@@ -11,6 +11,9 @@
 //! the attention word. So the order of work is that of the loop. When one of these does not hold, the owner leaves its
 //! stack, and the loop runs what is left.
 //!
+//! In a destructor that an unwind runs, the owner runs all jobs on this worker that fit, whatever is older, and whoever drives the worker: jobs that the
+//! loop ran would be other work (`schedule/worker/unwinding.rs`).
+//!
 //! # What lies below
 //!
 //! A job that suspends takes the owner's stack with it. The owner could not go on before the job is over in any case. A job that waits for the
@@ -51,6 +54,58 @@ impl Worker {
         fiber.arena.set(arena);
         fiber.entered.set(entered);
         self.settle_jobs();
+    }
+
+    /// The same in a destructor that an unwind runs, of which `fiber` is the stack.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn run_jobs_in_unwind(&self, fiber: &Fiber, scope: *const ScopeCore) {
+        if fiber.context().no_suspend().get() != 0 {
+            return;
+        }
+        while let Some(header) = self.claim_job(fiber, scope) {
+            self.direct.count();
+            // SAFETY: claimed, with the runner's link.
+            self.on_fiber(fiber, || unsafe { self.run_here(fiber, header) });
+        }
+        self.settle_jobs();
+    }
+
+    /// Claims an unstarted job of `scope` that stands on this worker and may run on top of `fiber`.
+    fn claim_job(&self, fiber: &Fiber, scope: *const ScopeCore) -> Option<NonNull<Header>> {
+        let wanted = |header: &Header| {
+            ptr::eq(header.scope.get(), scope)
+                && !header.is(OWN_STACK)
+                && fiber.room() >= header.need()
+                && header.word().load().is_unstarted()
+        };
+        loop {
+            if let Some(listed) = self.private_job(wanted) {
+                let header = NonNull::from(listed);
+                self.take_out(listed);
+                if self.claim_private(header) {
+                    return Some(header);
+                }
+                continue;
+            }
+            let header = self.post.shared_queue.take_where(wanted).or_else(|| self.take_drawable(wanted))?;
+            if self.claim(header, false) {
+                return Some(header);
+            }
+        }
+    }
+
+    /// The oldest request in the private queue that is `wanted`.
+    fn private_job(&self, wanted: impl Fn(&Header) -> bool) -> Option<&Header> {
+        let mut at = self.list.front();
+        while let Some(listed) = at {
+            if wanted(listed) {
+                return Some(listed);
+            }
+            // SAFETY: P2.
+            at = unsafe { listed.next_listed().as_ref() };
+        }
+        None
     }
 
     /// Takes the front of the private queue if it is a job of `scope` that may run on top of `fiber`.

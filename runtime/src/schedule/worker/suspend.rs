@@ -244,7 +244,7 @@ impl Worker {
     }
 
     /// Calls `f`, which runs or ends a request of this runtime on top of the requests of `fiber`.
-    fn on_fiber(&self, fiber: &Fiber, f: impl FnOnce()) {
+    pub(super) fn on_fiber(&self, fiber: &Fiber, f: impl FnOnce()) {
         let (arena, entered) = (fiber.arena.replace(self.arena()), fiber.entered.replace(ptr::null()));
         f();
         fiber.arena.set(arena);
@@ -256,7 +256,7 @@ impl Worker {
     /// # Safety
     ///
     /// The request is claimed, and the runner's link is the caller's.
-    unsafe fn run_here(&self, fiber: &Fiber, header: NonNull<Header>) {
+    pub(super) unsafe fn run_here(&self, fiber: &Fiber, header: NonNull<Header>) {
         let (before, running) = (fiber.urgency.load(Ordering::Relaxed), self.running());
         let Next::Start(header) = self.begin(header) else { unreachable!("what begins is started") };
         // SAFETY: by contract.

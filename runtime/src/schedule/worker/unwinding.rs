@@ -15,6 +15,8 @@
 //! request. No other thread would ever run the new requests. A worker that blocks is not notified of work for any
 //! worker, so it polls now and then ([`LOOK`]).
 //!
+//! Where the user's threads drive the worker, the fiber leaves, and the driver blocks (`driven/unwinding.rs`).
+//!
 //! Such a wait is shielded: it returns its result also in a cancelled request. While a stack of this worker is
 //! suspended in an unwind, `panicking` says nothing about the others. So another stack counts as unwinding only if an
 //! error of ours is known to unwind it.
@@ -34,46 +36,60 @@ use crate::stack::coroutine::Coroutine;
 use crate::state::attention::{MESSAGE, RAISED};
 
 /// How long something may wait for a worker that blocks in a panic, and that alone could run it.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// How often such a worker looks whether anything has come.
-const LOOK: Duration = Duration::from_millis(10);
+pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 impl Worker {
     /// Whom to enter when a fiber that unwinds leaves parked; `Err`: as any other.
     #[cold]
     pub(super) fn leave_unwinding(&self, fiber: &Fiber) -> Result<Option<NonNull<Coroutine>>, ()> {
-        let alone = self.busy_coroutines.get() <= 1 && !self.has_unstarted();
-        if alone && self.driver.is_none() && self.block(fiber).is_ok() {
+        let alone = self.has_one_stack() && !self.has_drawable() && !self.has_unstarted();
+        if !alone {
+            self.leave_among_others(fiber);
+        } else if self.is_given_up() {
+            self.mark_left_unwinding(fiber);
+        } else if self.driver.is_some() {
+            return Ok(self.leave_alone(fiber));
+        } else if self.block(fiber).is_ok() {
             return Ok(None);
+        } else {
+            self.leave_among_others(fiber);
         }
-        let name = fiber.request().map_or("", Header::name);
-        let shared = self.shared();
-        if !(alone && self.driver.is_some()) {
-            if !fiber.context().unwinding().get() {
-                report::die(&format_args!(
-                    "a destructor waits in request '{name}' while a panic unwinds it, and other requests of this worker \
-                     would have to run meanwhile: std cannot tell whose panic it is; do not wait in destructors, or catch \
-                     the panic first"
-                ));
-            }
-            if shared.unwind_waits.is_first_warning() {
-                self.warn_later(format!(
-                    "a destructor waits in request '{name}' while an error unwinds it: meanwhile other requests of this \
-                     worker find std::thread::panicking() true, and poison the std locks they let go of"
-                ));
-            }
-        }
-        self.add_left_unwinding(1);
-        fiber.left.set(fiber.left.get() | LEFT_UNWINDING);
         Err(())
     }
 
+    /// Other work of this worker is to run while the fiber, which unwinds, stands in its wait.
+    pub(super) fn leave_among_others(&self, fiber: &Fiber) {
+        let name = fiber.request().map_or("", Header::name);
+        if !fiber.context().unwinding().get() {
+            report::die(&format_args!(
+                "a destructor waits in request '{name}' while a panic unwinds it, and other requests of this worker \
+                 would have to run meanwhile: std cannot tell whose panic it is; do not wait in destructors, or catch \
+                 the panic first"
+            ));
+        }
+        if self.shared().unwind_waits.is_first_warning() {
+            self.warn_later(format!(
+                "a destructor waits in request '{name}' while an error unwinds it: meanwhile other requests of this \
+                 worker find std::thread::panicking() true, and poison the std locks they let go of"
+            ));
+        }
+        self.mark_left_unwinding(fiber);
+    }
+
+    fn mark_left_unwinding(&self, fiber: &Fiber) {
+        self.add_left_unwinding(1);
+        fiber.left.set(fiber.left.get() | LEFT_UNWINDING);
+    }
+
     /// Whether there is anything that has not begun, and that this worker could take without another's help.
-    fn has_unstarted(&self) -> bool {
+    pub(super) fn has_unstarted(&self) -> bool {
         self.has_private()
             || self.post.shared_queue.key() != NO_KEY
             || self.post.held.key() != NO_KEY
-            || self.shared().injector.key() != NO_KEY
+            // What was claimed by other ways may still stand there.
+            || self.shared().injector.any_by_now(|root| root.word().load().is_unstarted())
     }
 
     /// Whether some of that is nobody else's.

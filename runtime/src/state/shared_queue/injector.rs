@@ -221,6 +221,16 @@ impl<E: QueueEntry> Injector<E> {
         lock(&self.ordered).entries().any(wanted)
     }
 
+    /// The same, and looks at what has just come, too.
+    pub fn any_by_now(&self, wanted: impl Fn(&E) -> bool) -> bool {
+        if self.key() == NO_KEY {
+            return false;
+        }
+        let mut ordered = lock(&self.ordered);
+        self.sort_in(&mut ordered);
+        ordered.entries().any(wanted)
+    }
+
     /// Gives an entry another hint, whether it stands here or comes later. False: it has been taken, or has none.
     pub fn set_hint(&self, entry: &E, value: i64) -> bool {
         let Some(hint) = entry.hint() else { return false };

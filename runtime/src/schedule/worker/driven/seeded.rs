@@ -91,6 +91,28 @@ impl Chance {
         self.pool().is_empty()
     }
 
+    /// Whether any of them can continue or start.
+    pub(super) fn has_work(&self) -> bool {
+        self.pool().iter().any(|(candidate, _)| match candidate {
+            // SAFETY: the entry's link.
+            Candidate::Request(header) => unsafe { header.as_ref() }.word().load().is_unstarted(),
+            Candidate::Fiber(_) | Candidate::Yielded(_) => true,
+        })
+    }
+
+    /// Takes out a request that nobody has begun and that is `wanted`, with its link.
+    pub(super) fn take_where(&self, wanted: impl Fn(&Header) -> bool) -> Option<NonNull<Header>> {
+        let at = self.pool().iter().position(|(candidate, _)| match candidate {
+            // SAFETY: the entry's link.
+            Candidate::Request(header) => wanted(unsafe { header.as_ref() }),
+            Candidate::Fiber(_) | Candidate::Yielded(_) => false,
+        })?;
+        match self.pool().remove(at).0 {
+            Candidate::Request(header) => Some(header),
+            Candidate::Fiber(_) | Candidate::Yielded(_) => unreachable!("a request was found there"),
+        }
+    }
+
     pub(super) fn has_fibers(&self) -> bool {
         self.fibers.get() != 0
     }
@@ -167,6 +189,19 @@ impl Chance {
 }
 
 impl Worker {
+    /// Moves all that has not begun into the pool.
+    pub(super) fn gather_unstarted(&self, chance: &Chance) {
+        self.publish_private(u32::MAX, ptr::null());
+        while let Some(header) = self.post.shared_queue.pop(NO_KEY) {
+            chance.add(Candidate::Request(header));
+        }
+        let roots = &self.shared().injector;
+        while roots.key() != NO_KEY {
+            let Some(header) = roots.pop(NO_KEY) else { break };
+            chance.add(Candidate::Request(header));
+        }
+    }
+
     /// Draws what is next.
     pub(super) fn draw(&self, chance: &Chance) -> Option<Next> {
         self.collect_mail();
@@ -177,15 +212,7 @@ impl Worker {
         while let Some(fiber) = self.ready().pop(true) {
             chance.put(fiber);
         }
-        self.publish_private(u32::MAX, ptr::null());
-        while let Some(header) = self.post.shared_queue.pop(NO_KEY) {
-            chance.add(Candidate::Request(header));
-        }
-        let roots = &self.shared().injector;
-        while roots.key() != NO_KEY {
-            let Some(header) = roots.pop(NO_KEY) else { break };
-            chance.add(Candidate::Request(header));
-        }
+        self.gather_unstarted(chance);
         if chance.polls.get() > 2 * chance.len() + POLLS {
             chance.polls.set(0);
             if self.shared().driven.is_some() {
