@@ -306,3 +306,43 @@ fn the_reason_is_told_by_a_laggard_that_looks_at_last() {
     until(|| request.is_done());
     assert!(matches!(request.outcome(), Some(forebear::Outcome::Cancelled(CancelReason::Shutdown))));
 }
+
+/// The branches of a join stand on two stacks if one of them was begun by another worker, or while the other one is suspended.
+#[test]
+fn a_laggard_in_a_join_is_listed_once_as_it_runs_or_in_the_wait_that_tells_most() {
+    for runs in [false, true] {
+        let _dog = Watchdog::new(runs);
+        let (runtime, clock) = clocked(1);
+        let (begun, free) = (Flag::new(), Flag::new());
+        let event = std::sync::Arc::new(forebear::sync::Event::new());
+        let joiner = {
+            let (begun, free, event) = (begun.clone(), free.clone(), event.clone());
+            Request::builder().name("joiner").on(&runtime).spawn(move || {
+                forebear::join(
+                    || shield(|| _ = event.wait()),
+                    || {
+                        begun.raise();
+                        if runs {
+                            hold_thread_until(|| free.is_up());
+                        } else {
+                            shield(|| _ = event.wait());
+                        }
+                    },
+                );
+            })
+        };
+        hold_thread_until(|| begun.is_up());
+        let error = while_time_passes(&clock, || runtime.shutdown(SECOND)).unwrap_err();
+        let [laggard] = error.laggards() else { panic!("{error:?}") };
+        assert_eq!(laggard.id, joiner.id());
+        if runs {
+            assert_eq!(laggard.state, State::Running, "{error:?}");
+        } else {
+            assert!(laggard.waits_for.as_ref().is_some_and(|what| what.contains("vent")), "{error:?}");
+        }
+        assert_eq!(error.to_string().matches("'joiner'").count(), 1, "{error}");
+        free.raise();
+        event.set();
+        runtime.shutdown(Duration::MAX).unwrap();
+    }
+}

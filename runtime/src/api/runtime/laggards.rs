@@ -4,6 +4,8 @@
 //! A worker that is stuck in somebody's loop answers nothing, and this is asked when somebody is stuck. So it asks nobody, and sees what
 //! a dump sees of a worker that does not answer ([`crate::api::dump`]).
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ptr;
 
 use forebear_context::context::Reason;
@@ -18,13 +20,42 @@ use crate::shared::Shared;
 /// So many owners of one thing are named.
 const SHOWN: usize = 8;
 
-/// All requests that have started and are not over, by worker, and from the top of each stack down. Then destructors
+/// All requests that have started and are not over, by worker, and from the top of each stack down. A request whose `join` has a branch on another
+/// stack stands there once. Then destructors
 /// that wait outside of any request. Then scopes in foreign threads that wait for one of these.
 pub(super) fn find(shared: &Shared) -> Vec<Laggard> {
     let (found, nameless) = reclaim::read_section(|| (dump::started(shared), dump::nameless(shared)));
     let scopes = scopes(&found);
     let nameless = nameless.into_iter().map(into_nameless);
+    let found = once_each(found);
     found.into_iter().map(into_laggard).chain(nameless).chain(scopes).collect()
+}
+
+/// Each request once: as it was seen to run, else in the wait that tells most. That for a branch of its own tells least.
+fn once_each(found: Vec<Seen>) -> Vec<Seen> {
+    let told = |seen: &Seen| match &seen.info.waits_for {
+        _ if seen.info.state == State::Running => 3,
+        Some(wait) if wait.reason != Reason::Arm => 2,
+        Some(_) => 1,
+        None => 0,
+    };
+    let mut each: Vec<Seen> = Vec::with_capacity(found.len());
+    let mut places = HashMap::new();
+    for seen in found {
+        match places.entry(seen.info.id) {
+            Entry::Vacant(place) => {
+                place.insert(each.len());
+                each.push(seen);
+            }
+            Entry::Occupied(place) => {
+                let before = &mut each[*place.get()];
+                if told(&seen) > told(before) {
+                    *before = seen;
+                }
+            }
+        }
+    }
+    each
 }
 
 /// A destructor of captures that never ran, of an error or of a value, which a worker's loop has called.
