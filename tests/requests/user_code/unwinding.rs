@@ -145,8 +145,11 @@ fn of_one_thread() -> impl Iterator<Item = (String, Runtime)> {
         .map(move |(mode, builder)| (mode, builder.on_warning(abort).build().unwrap()))
 }
 
+/// A wait of a destructor, with its name. Answers whether it has ended well.
+type Wait = (&'static str, fn() -> bool);
+
 /// Each way to wait in a destructor, with its name; it answers whether the wait has come to its end.
-fn waits() -> Vec<(&'static str, fn() -> bool)> {
+fn waits() -> Vec<Wait> {
     vec![
         ("sleep", || time::sleep(MS).is_ok()),
         ("recv", || {
