@@ -404,7 +404,7 @@ impl Worker {
             && self.shared().injector.key() == NO_KEY
             && fiber.branches.is_empty();
         if !quiet {
-            self.begin_running(ran);
+            self.set_running(ran);
             return Err(());
         }
         Ok(self.ready().rotate_yielded(NonNull::from(fiber)).map(|next| {
