@@ -166,7 +166,7 @@ impl RawRwLock {
         with_foreign(|context| wait_in_queue(&ReadersQueue(self), context, (), how.terms()))
     }
 
-    /// Records that the calling context reads. Answers who has the record.
+    /// Records that the calling context reads. Answers which context has the record.
     #[inline(always)]
     pub(crate) fn is_read_here(&self) -> Reader {
         let here = current();

@@ -1,4 +1,4 @@
-//! `RwLock`: who is known to read it. A stack that reads no longer is in no cycle, wherever its guard went.
+//! `RwLock`: which stacks the runtime takes for its readers. A stack that reads no longer is in no cycle, wherever its guard went.
 
 #[path = "../support/mod.rs"]
 mod support;

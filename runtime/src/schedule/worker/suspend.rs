@@ -404,6 +404,7 @@ impl Worker {
             && self.shared().injector.key() == NO_KEY
             && fiber.branches.is_empty();
         if !quiet {
+            // Without a look, which would cost each switch: a push that fell between is missed if this fiber is all that the slow path finds.
             self.set_running(ran);
             return Err(());
         }
