@@ -294,6 +294,11 @@ pub enum Load {
         /// How often.
         n: u64,
     },
+    /// One task takes a reader-writer lock of its own for reading, and reads a one under it, `n` times. An operation is a lock and its unlock.
+    ReadLock {
+        /// How often.
+        n: u64,
+    },
     /// `tasks` tasks add one to one number under one lock, `each` times each. An operation is a lock and its unlock.
     LockContended {
         /// How many tasks.
@@ -438,7 +443,7 @@ impl Load {
             Load::CancelSome { victims, .. } => victims,
             Load::Callbacks { n, .. } | Load::CancelAt { n, .. } | Load::Features { n, .. } => n,
             Load::Roots { roots, children } => roots * children,
-            Load::Lock { n } | Load::PingPong { n, .. } | Load::Oneshot { n, .. } => n,
+            Load::Lock { n } | Load::ReadLock { n } | Load::PingPong { n, .. } | Load::Oneshot { n, .. } => n,
             Load::LockContended { tasks, each } | Load::LockYield { tasks, each } => tasks * each,
             Load::Mpsc { senders, each, .. } => senders * each,
             Load::Forest { roots, .. } => work::forest::tasks(roots),
@@ -493,6 +498,7 @@ impl Load {
             Load::Roots { roots, children } => Load::Roots { roots, children: (children / 8).max(1) },
             Load::TreeDog { tasks } => Load::TreeDog { tasks: tasks.min(48) },
             Load::Lock { n } => Load::Lock { n: n.min(10_000) },
+            Load::ReadLock { n } => Load::ReadLock { n: n.min(10_000) },
             Load::LockContended { tasks, each } => Load::LockContended { tasks, each: (each / 20).max(1) },
             Load::LockYield { tasks, each } => Load::LockYield { tasks, each: (each / 20).max(1) },
             Load::Contend { of, many, .. } => Load::Contend { of, many: many.min(10), sections: 1_000 },

@@ -1,12 +1,13 @@
 //! Joins: what is older goes first, between one branch and the next.
 //!
-//! On one worker. Everything has a stack of its own, as in `tests/order/order.rs`.
+//! On one worker, if nothing else is said. Everything has a stack of its own, as in `tests/order/order.rs`.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
@@ -219,4 +220,77 @@ fn in_a_region_and_in_an_unwind_a_join_keeps_its_stack() {
             assert_eq!(place(&log, "older"), 8, "unwinds: {unwinds}: {:?}", log.told());
         }
     });
+}
+
+/// On two workers: the younger root is long code without a scheduling point, which ends when the urgent request has run.
+#[test]
+fn an_urgent_request_runs_on_whichever_worker_comes_to_a_join_first() {
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    for _ in 0..100 {
+        let (ran, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let long = |body: fn(&AtomicBool)| {
+            let (ran, begun) = (ran.clone(), begun.clone());
+            runtime.spawn(move || {
+                begun.fetch_add(1, SeqCst);
+                body(&ran);
+            })
+        };
+        let joins = long(|ran| {
+            while !ran.load(SeqCst) {
+                join(thread::yield_now, thread::yield_now);
+            }
+        });
+        until(|| begun.load(SeqCst) == 1);
+        let spins = long(|ran| {
+            while !ran.load(SeqCst) {
+                thread::yield_now();
+            }
+        });
+        until(|| begun.load(SeqCst) == 2);
+        let its = ran.clone();
+        let urgent =
+            Request::builder().on(&runtime).priority(Priority::URGENT).spawn(move || its.store(true, SeqCst));
+        let limit = Duration::from_secs(20);
+        let in_time = urgent.wait_timeout(limit).is_ok();
+        ran.store(true, SeqCst);
+        [&joins, &spins].into_iter().for_each(|request| *request.wait().unwrap());
+        assert!(in_time, "neither worker took it");
+    }
+}
+
+/// More workers than one push tells: who takes one up tells the next. Each urgent request holds its worker until all have begun.
+#[test]
+fn urgent_requests_take_all_workers_from_trees_of_joins() {
+    const WORKERS: usize = 12;
+    let runtime = Runtime::builder().workers(WORKERS).build().unwrap();
+    let all = Arc::new(AtomicBool::new(false));
+    let (trees, begun) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let joins = || {
+        let (all, trees) = (all.clone(), trees.clone());
+        runtime.spawn(move || {
+            trees.fetch_add(1, SeqCst);
+            while !all.load(SeqCst) {
+                join(thread::yield_now, thread::yield_now);
+            }
+        })
+    };
+    let joins: Vec<_> = (0..WORKERS).map(|_| joins()).collect();
+    until(|| trees.load(SeqCst) == WORKERS);
+    let urgent = |_| {
+        let (all, begun) = (all.clone(), begun.clone());
+        Request::builder().on(&runtime).priority(Priority::URGENT).spawn(move || {
+            begun.fetch_add(1, SeqCst);
+            while begun.load(SeqCst) < WORKERS && !all.load(SeqCst) {
+                thread::yield_now();
+            }
+            all.store(true, SeqCst);
+        })
+    };
+    let urgent: Vec<_> = (0..WORKERS).map(urgent).collect();
+    let limit = Duration::from_secs(20);
+    let in_time = urgent.iter().all(|request| request.wait_timeout(limit).is_ok());
+    let begun = begun.load(SeqCst);
+    all.store(true, SeqCst);
+    urgent.iter().chain(&joins).for_each(|request| *request.wait().unwrap());
+    assert!(in_time, "{begun} of {WORKERS} have begun");
 }

@@ -198,6 +198,12 @@ const COUNTS: &[Count] = &[
         runtimes: &["forebear", "parking_lot", "threads", "smol", "tokio"],
     },
     Count {
+        name: "read-lock",
+        load: |n| (Load::ReadLock { n }, 1),
+        size: 200_000,
+        runtimes: &["forebear", "parking_lot", "threads"],
+    },
+    Count {
         name: "lock-yield",
         load: |n| (Load::LockYield { tasks: 64, each: n }, 1),
         size: 200,

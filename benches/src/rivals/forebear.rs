@@ -444,6 +444,7 @@ impl Rival for Forebear {
             // The same for all runtimes: see `crate::rival::run`.
             Load::Forest { .. } | Load::Idle { .. } | Load::Wake { .. } => return None,
             Load::Lock { n } => rt.run(|| sync::alone(n)),
+            Load::ReadLock { n } => rt.run(|| sync::alone_reading(n)),
             Load::LockContended { tasks, each } => rt.run(|| sync::contended(tasks, each, || ())),
             Load::LockYield { tasks, each } => rt.run(|| sync::contended(tasks, each, pause)),
             Load::Contend { of, many, sections } => sync::contend(rt, of, many, sections),

@@ -1,6 +1,6 @@
 //! parking_lot's lock, on plain threads.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::threads::{Threads, sync};
 use crate::load::Load;
@@ -23,6 +23,7 @@ impl Rival for ParkingLot {
     fn run(&self, load: Load) -> Option<Run> {
         Some(match load {
             Load::Lock { n } => sync::alone::<Mutex<u64>>(n),
+            Load::ReadLock { n } => sync::alone_reading(n, RwLock::new(1), |lock| *lock.read()),
             Load::LockContended { tasks, each } => sync::contended::<Mutex<u64>>(&self.0, tasks, each),
             Load::Contend { many, sections, .. } => contend::by_threads(&Mutex::new(0), many, sections),
             Load::Append { many, .. } => contend::append_by_threads(&Mutex::new(0), many),

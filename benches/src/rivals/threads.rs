@@ -1,8 +1,8 @@
 //! std's threads: one for each task where that is feasible. For image work: a thread for each core, and a shared
 //! counter.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, RwLock};
 use std::thread;
 
 use crate::load::{Across, How, Load};
@@ -68,6 +68,9 @@ impl Rival for Threads {
             }
             Load::TreeDog { tasks } => Run::timed(|| self.each(tasks, work::image::task)),
             Load::Lock { n } => sync::alone::<Mutex<u64>>(n),
+            Load::ReadLock { n } => {
+                sync::alone_reading(n, RwLock::new(1), |lock| *lock.read().expect("nobody panics"))
+            }
             Load::LockContended { tasks, each } => sync::contended::<Mutex<u64>>(self, tasks, each),
             Load::LockYield { tasks, each } => sync::held_across_a_yield(tasks, each),
             Load::Contend { many, sections, .. } => work::contend::by_threads(&Mutex::new(0), many, sections),

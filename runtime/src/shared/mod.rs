@@ -20,8 +20,8 @@ use std::sync::{OnceLock, Weak};
 
 use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{Ordering, fence};
+use forebear_context::shim::{Arc, mutant};
 use forebear_pool::{Generation, Signals};
 
 use crate::record::any::AnyRequest;
@@ -67,6 +67,9 @@ pub(crate) mod worker;
 pub(crate) mod workers;
 
 pub(crate) use self::scan::{Best, Groups, ScanTurns};
+
+/// So many workers are told of one older root: on a machine with many cores its pusher would write to as many cache lines for each, while one worker takes it.
+const TOLD_AT_MOST: usize = 8;
 
 /// See the module head.
 pub(crate) struct Shared {
@@ -274,31 +277,44 @@ impl Shared {
             driven.nudge_all();
             return true;
         }
-        if pushed == Pushed::First {
-            if !self.signals.notify_any() {
-                self.raise_older(key);
-            }
-        } else {
-            self.raise_older(key);
+        if pushed == Pushed::First && self.signals.notify_any() {
+            mutant!("a_woken_worker_takes_it", return true);
         }
+        // After a wake-up, too. Who was woken may stand in the list of sleepers still, and have found something younger before this came.
+        self.raise_older(key);
         true
     }
 
-    /// Tells the worker that runs the youngest root, if that is younger than `key`.
-    fn raise_older(&self, key: u64) {
-        let mut youngest: Option<(u64, &WorkerRecord)> = None;
+    /// Tells workers that run something younger than `key` that a root of that key may be taken: the first that comes to a scheduling point takes it. Tells none while a
+    /// worker searches. That one finds the root; or it finds something else, and looks again ([`WorkerRecord::begin_running`]).
+    pub(crate) fn raise_older(&self, key: u64) {
+        let mut is_older = false;
         for worker in self.worker_records().iter() {
             let running = worker.post.running_key();
             if running == NO_KEY {
-                // It searches for work, and will find this.
                 return;
             }
-            if running > key && youngest.is_none_or(|(y, _)| running > y) {
-                youngest = Some((running, worker));
-            }
+            is_older |= running > key;
         }
-        if let Some((_, worker)) = youngest {
+        if is_older {
+            self.tell_younger(key);
+        }
+    }
+
+    #[cold]
+    fn tell_younger(&self, key: u64) {
+        let runs_younger = |worker: &&WorkerRecord| (key + 1..NO_KEY).contains(&worker.post.running_key());
+        for worker in self.worker_records().iter().filter(runs_younger).take(TOLD_AT_MOST) {
             worker.post.attention.raise(OLDER);
+        }
+    }
+
+    /// A worker takes up a root, and has passed over what it ran before, which is younger. Who pushed the root may have told no more than some workers, so this tells
+    /// others of the next root.
+    pub(crate) fn tell_of_next_root(&self, before: u64) {
+        let next = self.injector.key();
+        if next < before {
+            self.raise_older(next);
         }
     }
 

@@ -189,8 +189,9 @@ impl WorkerRecord {
     /// of two that each write before they read, one sees what the other has written ([`Post::begin_running_key`]).
     #[inline(always)]
     pub(crate) fn begin_running(&self, key: u64) {
+        let before = self.running.get();
         if self.will_run(key) {
-            self.look_once_more(key);
+            self.look_once_more(before, key);
         }
     }
 
@@ -214,11 +215,18 @@ impl WorkerRecord {
     }
 
     #[inline(never)]
-    fn look_once_more(&self, key: u64) {
+    fn look_once_more(&self, before: u64, key: u64) {
         mutant!("begins_without_a_look", return);
-        let may_be_older = !self.post.mailbox.is_empty() || self.shared().injector.key_shortly() < key;
-        if may_be_older && self.post.attention.get() & DRIVEN == 0 {
+        if self.post.attention.get() & DRIVEN != 0 {
+            return;
+        }
+        let (shared, has_searched) = (self.shared(), before == NO_KEY);
+        let roots = if has_searched { shared.injector.key() } else { shared.injector.key_shortly() };
+        if !self.post.mailbox.is_empty() || roots < key {
             self.post.attention.raise(OLDER);
+        } else if has_searched && roots != NO_KEY {
+            // Its pusher may have told nobody, as this worker searched.
+            shared.raise_older(roots);
         }
     }
 

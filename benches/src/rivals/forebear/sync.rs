@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use forebear::channel::{Receiver, Sender, bounded, oneshot};
-use forebear::sync::Mutex;
+use forebear::sync::{Mutex, RwLock};
 use forebear::{Request, Runtime, spawn};
 
 use super::{pause, sum, taken};
@@ -23,6 +23,11 @@ pub(super) fn alone(n: u64) -> Run {
         }
         *number.lock()
     })
+}
+
+pub(super) fn alone_reading(n: u64) -> Run {
+    let number = RwLock::new(1);
+    Run::timed(|| (0..n).map(|_| *black_box(&number).read()).sum())
 }
 
 /// `between` is called with the lock.

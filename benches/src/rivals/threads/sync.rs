@@ -116,6 +116,10 @@ pub(in crate::rivals) fn alone<L: Locked + Default>(n: u64) -> Run {
     })
 }
 
+pub(in crate::rivals) fn alone_reading<L>(n: u64, lock: L, read: impl Fn(&L) -> u64) -> Run {
+    Run::timed(|| (0..n).map(|_| read(black_box(&lock))).sum())
+}
+
 /// The threads do the tasks one after the other.
 pub(in crate::rivals) fn contended<L: Locked + Default>(threads: &Threads, tasks: u64, each: u64) -> Run {
     let lock = L::default();

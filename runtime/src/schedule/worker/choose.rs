@@ -155,7 +155,11 @@ impl Worker {
             } else {
                 // Others may have taken the one that was seen; the next will do if nothing that was seen goes before it. If each had
                 // to look again, many workers would come one after the other to find out that one of them has it.
-                shared.injector.pop(next.min(mine - 1).max(best))
+                let root = shared.injector.pop(next.min(mine - 1).max(best));
+                if (best + 1..NO_KEY).contains(&self.running()) {
+                    shared.tell_of_next_root(self.running());
+                }
+                root
             };
             if let Some(header) = taken.filter(|_| from_shared_queue)
                 && urgency::is_outdated(header, best)
