@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::ptr::NonNull;
 
 use forebear_context::error::Cycle;
+use forebear_context::shim::mutant;
 
 use super::approach;
 use crate::cancel;
@@ -36,8 +37,8 @@ impl Step {
     }
 }
 
-/// The fiber is about to wait for a dependent: runs what that is after, and has not started, on this stack. By a loop, depth first. Answers whether
-/// anything was run; or the cycle, if what runs on this very stack is among it.
+/// The fiber is about to wait for a dependent: runs what that is after, and has not started, on this stack. By a loop, depth first. Answers whether the caller is to look
+/// again, since something was run, or the waiter was cancelled; or the cycle, if what runs on this very stack is among it.
 ///
 /// # Safety
 ///
@@ -53,7 +54,11 @@ pub(crate) unsafe fn run_dependencies(fiber: &Fiber, header: NonNull<Header>) ->
     // Dependents that wait for something else: nothing is left to do for them.
     let mut stuck = HashSet::new();
     let mut any = false;
-    while !cancel::refuses(fiber) {
+    loop {
+        if cancel::refuses(fiber) {
+            // The message of the cancel is read now, and wakes nobody who parks after this.
+            return Ok(mutant!("a_refusal_is_forgotten", any, true));
+        }
         if !is_held(&step.dependent) {
             // It is ready, or a cancel has ended it.
             left.truncate(step.begin);
