@@ -208,6 +208,28 @@ impl Worker {
         false
     }
 
+    /// Claims a request that `private` finds in the private queue, or else one that `take` has taken out of another queue, until one is claimed or there is none.
+    pub(super) fn claim_of<'a>(
+        &self,
+        private: impl Fn() -> Option<&'a Header>,
+        take: impl Fn() -> Option<NonNull<Header>>,
+    ) -> Option<NonNull<Header>> {
+        loop {
+            if let Some(listed) = private() {
+                let header = NonNull::from(listed);
+                self.take_out(listed);
+                if self.claim_private(header) {
+                    return Some(header);
+                }
+            } else {
+                let header = take()?;
+                if self.claim(header, false) {
+                    return Some(header);
+                }
+            }
+        }
+    }
+
     #[inline(always)]
     pub(super) fn begin(&self, header: NonNull<Header>) -> Next {
         // Its own: what was taken may be older than what was judged.

@@ -79,20 +79,10 @@ impl Worker {
                 && fiber.room() >= header.need()
                 && header.word().load().is_unstarted()
         };
-        loop {
-            if let Some(listed) = self.private_job(wanted) {
-                let header = NonNull::from(listed);
-                self.take_out(listed);
-                if self.claim_private(header) {
-                    return Some(header);
-                }
-                continue;
-            }
-            let header = self.post.shared_queue.take_where(wanted).or_else(|| self.take_drawable(wanted))?;
-            if self.claim(header, false) {
-                return Some(header);
-            }
-        }
+        self.claim_of(
+            || self.private_job(wanted),
+            || self.post.shared_queue.take_where(wanted).or_else(|| self.take_drawable(wanted)),
+        )
     }
 
     /// The oldest request in the private queue that is `wanted`.

@@ -203,27 +203,20 @@ impl Worker {
     fn claim_descendant(&self, top: &Header) -> Option<NonNull<Header>> {
         let (shared, wanted) = (self.shared(), |header: &Header| descends(header, top));
         // While a descendant has a header, so has the child of `top` from which it descends.
-        while top.has_children() {
-            if let Some(listed) = self.private_descendant(top) {
-                let header = NonNull::from(listed);
-                self.take_out(listed);
-                if self.claim_private(header) {
-                    return Some(header);
+        self.claim_of(
+            || top.has_children().then(|| self.private_descendant(top)).flatten(),
+            || {
+                if !top.has_children() {
+                    return None;
                 }
-                continue;
-            }
-            let shared_queues = shared.worker_records().iter_from(self.index);
-            let taken = shared_queues
-                .flat_map(|worker| [&worker.post.shared_queue, &worker.post.held])
-                .find_map(|shared_queue| shared_queue.take_where(wanted))
-                // Requests that ask for a stack of their own are there.
-                .or_else(|| shared.injector.take_of(top.lineage.key(), wanted));
-            let header = taken?;
-            if self.claim(header, false) {
-                return Some(header);
-            }
-        }
-        None
+                let workers = shared.worker_records().iter_from(self.index);
+                workers
+                    .flat_map(|worker| [&worker.post.shared_queue, &worker.post.held])
+                    .find_map(|shared_queue| shared_queue.take_where(wanted))
+                    // Requests that ask for a stack of their own are there.
+                    .or_else(|| shared.injector.take_of(top.lineage.key(), wanted))
+            },
+        )
     }
 
     /// The oldest descendant of `top` in the private queue, which is sorted.
