@@ -9,7 +9,7 @@ use forebear_runtime::{
 };
 use forebear_sync::select;
 
-use crate::support::{Count, Ledger, draw, finish, pause, runtime, thread, until_cancelled};
+use crate::support::{Ledger, draw, finish, pause, runtime, thread, until_cancelled};
 
 /// Three generations, in which a parent waits for its children, are cancelled by the eldest's mark; the youngest wait for a
 /// request outside. That is cancelled too, and spared as long as another waiter waits for it, until that waiter's time is up.
@@ -67,45 +67,6 @@ fn a_cancel_reaches_three_generations_and_what_they_alone_wait_for() {
             other => panic!("{other:?}"),
         }
         drop((eldest, target));
-        finish(&runtime);
-        assert_eq!(ledger.alive(), 0);
-    });
-}
-
-/// A request is cancelled as it begins to wait for a dependent, which waits for a completion that does not come meanwhile. What the wait reads before it parks is the
-/// cancel's only message.
-#[test]
-fn a_cancel_that_comes_as_a_wait_reads_what_a_dependent_is_after_ends_the_wait() {
-    roam(1, &["before", "in the wait"], |answers| {
-        let (runtime, ledger) = (runtime(1 + draw(2)), Ledger::default());
-        let (completer, first, last) = runtime.enter(|| {
-            let (completer, first) = Request::<()>::completer("first");
-            let last = first.then(|()| ()).then(|()| ());
-            last.submit();
-            (completer, first, last)
-        });
-        let begun = Count::default();
-        let waits = runtime.spawn({
-            let (last, begun, probe) = (last.clone(), begun.clone(), ledger.probe());
-            move || {
-                let _probe = probe;
-                begun.up();
-                last.wait().copied()
-            }
-        });
-        let canceller = thread({
-            let waits = waits.to_untyped();
-            move || {
-                pause(100);
-                waits.abort(CancelReason::Asked)
-            }
-        });
-        _ = canceller.join().unwrap();
-        assert!(matches!(waits.watch(), Err(WaitError::TargetCancelled(CancelReason::Asked))));
-        answers.note(if begun.get() == 0 { "before" } else { "in the wait" });
-        _ = completer.complete(());
-        assert_eq!(last.wait().ok(), Some(&()));
-        drop((waits, last, first));
         finish(&runtime);
         assert_eq!(ledger.alive(), 0);
     });

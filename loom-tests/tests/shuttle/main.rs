@@ -10,6 +10,7 @@ mod admission;
 mod callbacks;
 mod cancelling;
 mod cycles;
+mod every_wait;
 mod exits;
 mod groups;
 mod holds;
