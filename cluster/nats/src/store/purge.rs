@@ -52,8 +52,9 @@ impl Store {
     /// Whether there is something under that subject.
     pub(super) async fn has_objects(&self, subject: &str) -> Result<bool, String> {
         let stream = self.context.get_stream_no_info(format!("OBJ_{}", self.names.bucket())).await;
-        let subjects = stream.map_err(text)?.info_with_subjects(subject).await.map_err(text)?;
-        Ok(subjects.count().await > 0)
+        let mut subjects = stream.map_err(text)?.info_with_subjects(subject).await.map_err(text)?;
+        // The first item is the answer. For another one the client asks the server for the next page, and its stream panics if it is polled again after that has failed.
+        Ok(subjects.next().await.transpose().map_err(text)?.is_some())
     }
 
     /// Deletes the messages under that subject by their numbers. A consumer tells these, without what is in the messages.

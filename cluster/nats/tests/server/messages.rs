@@ -95,6 +95,34 @@ fn what_a_worker_that_is_killed_has_put_in_part_is_purged_while_the_job_goes_on(
     cluster.join().unwrap();
 }
 
+/// The coordinator deletes what the attempt has put when it forgets the attempt, and when the ledger does so. The server hears neither of these. Nor does it later
+/// hear what asks for more than the first page of a list of chunks.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn what_a_worker_that_is_killed_has_put_in_part_is_purged_when_the_server_hears_it() {
+    let (job, sieve) = (job(), Sieve::before(shared_port()));
+    let engine = engine(&sieve.url(), &job, LONG).workers(1);
+    let control = engine.control();
+    let cluster = start(engine).start().unwrap();
+    let (its, mut seen) = (job.clone(), 0);
+    sieve.lose(move |message| {
+        seen += usize::from(is_chunk(message, &its));
+        seen > 2
+    });
+    let value = cluster.schedule(&BYTES, 1 << 20).unwrap();
+    until(|| objects(&shared_url(), &job) == 1);
+    let (asks, mut asked) = (format!("STREAM.INFO.OBJ_FB_{job}_"), 0);
+    sieve.lose(move |message| {
+        let is_first = message.contains("\"offset\":0,");
+        asked += usize::from(message.contains(&asks) && is_first);
+        message.contains(&asks) && (asked <= 2 || !is_first)
+    });
+    control.kill("worker-0");
+    until(|| objects(&shared_url(), &job) == 0);
+    value.cancel();
+    cluster.join().unwrap();
+}
+
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn large_arguments_are_kept_while_a_task_needs_them_and_freed_when_it_is_over() {
