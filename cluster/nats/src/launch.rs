@@ -19,6 +19,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Read, Write};
+use std::mem;
 use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -111,6 +112,8 @@ struct Process {
     pidfd: Arc<OwnedFd>,
     /// Somebody wanted its end.
     wanted: bool,
+    /// It was asked to end what it has and leave.
+    drained: bool,
     /// Another one of its name is started when it has ended, however that is.
     replaced: bool,
     /// The worker leaves when it ends.
@@ -169,7 +172,7 @@ impl Launcher {
 
     /// Starts a worker. One of that name that this process has started is killed first.
     pub(crate) fn start(self: &Arc<Self>, name: &str) -> io::Result<()> {
-        self.signal(name, Signal::KILL);
+        self.kill(name);
         let (mut mine, its) = UnixStream::pair()?;
         let program = match &self.program {
             Some(program) => program.clone(),
@@ -225,8 +228,15 @@ impl Launcher {
         };
         inner.coming.remove(name);
         let (name, pidfd_of) = (name.to_owned(), pidfd.clone());
-        let process =
-            Process { name, begun, pidfd: pidfd_of, wanted: false, replaced: false, socket: Some(mine) };
+        let process = Process {
+            name,
+            begun,
+            pidfd: pidfd_of,
+            wanted: false,
+            drained: false,
+            replaced: false,
+            socket: Some(mine),
+        };
         inner.processes.insert(launch, process);
         drop(inner);
         let its = self.clone();
@@ -247,15 +257,24 @@ impl Launcher {
         Ok(())
     }
 
-    /// Sends a signal to the workers of this name. The engine knows of a kill before it can know of the death.
-    pub(crate) fn signal(&self, name: &str, signal: Signal) {
+    /// Kills the workers of this name. The engine knows of that before it can know of the death.
+    pub(crate) fn kill(&self, name: &str) {
         let mut inner = self.lock();
         for (launch, process) in inner.processes.iter_mut().filter(|(_, process)| process.name == name) {
             process.wanted = true;
-            if signal == Signal::KILL {
-                let _ = self.wishes.send(Wish::Killed(*launch));
+            let _ = self.wishes.send(Wish::Killed(*launch));
+            let _ = pidfd_send_signal(&*process.pidfd, Signal::KILL);
+        }
+    }
+
+    /// Has the workers of this name end what they have, and leave. One is told once: a second SIGTERM ends a worker at once.
+    pub(crate) fn drain(&self, name: &str) {
+        let mut inner = self.lock();
+        for process in inner.processes.values_mut().filter(|process| process.name == name) {
+            process.wanted = true;
+            if !mem::replace(&mut process.drained, true) {
+                let _ = pidfd_send_signal(&*process.pidfd, Signal::TERM);
             }
-            let _ = pidfd_send_signal(&*process.pidfd, signal);
         }
     }
 
@@ -486,7 +505,7 @@ mod tests {
         let (launcher, mut taken) = launcher("sleep", &["1000"]);
         launcher.start("a").unwrap();
         assert!(launcher.keeps("a"));
-        launcher.signal("a", Signal::KILL);
+        launcher.kill("a");
         assert!(!launcher.keeps("a"));
         assert_eq!(death(&mut taken), None);
         assert!(!launcher.keeps("a"));

@@ -271,17 +271,17 @@ impl NatsControl {
         launcher.start(name).map_err(start_error)
     }
 
-    /// The worker of this name ends what it has, takes no more, and leaves. Nothing happens if this process has not started it.
+    /// The worker of this name ends what it has, takes no more, and leaves. Nothing happens if this process has not started it, or if it drains already.
     pub fn drain(&self, name: &str) {
         if let Some(launcher) = self.launcher() {
-            launcher.signal(name, rustix::process::Signal::TERM);
+            launcher.drain(name);
         }
     }
 
     /// Kills the worker of this name. Its tasks run again on others, and this death does not count toward their [limit](forebear_cluster::ClusterCoordinatorBuilder::max_attempts). Nothing happens if this process has not started it.
     pub fn kill(&self, name: &str) {
         if let Some(launcher) = self.launcher() {
-            launcher.signal(name, rustix::process::Signal::KILL);
+            launcher.kill(name);
         }
     }
 

@@ -173,6 +173,22 @@ pub(crate) fn a_worker_that_drains_ends_what_it_has<B: Bed>() {
     assert_eq!(later.fetch().unwrap(), ("second".into(), 1));
 }
 
+pub(crate) fn a_worker_that_drains_ends_what_it_has_however_often_it_is_told<B: Bed>() {
+    let field = field_with::<B>(1, |builder| builder.max_attempts(1));
+    let value = field.cluster.schedule(&GATE, field.at("a")).unwrap();
+    field.desk.await_lines("started a", 1);
+    field.bed.drain("worker-0");
+    field.await_state("worker-0", WorkerState::Draining);
+    field.bed.drain("worker-0");
+    // It heeds what it was told before it answers this.
+    field.cluster.dump(Duration::from_secs(10)).unwrap();
+    field.bed.drain("worker-0");
+    field.desk.open("a");
+    assert_eq!(value.fetch().unwrap(), ("worker-0".into(), 1));
+    field.await_state("worker-0", WorkerState::Gone);
+    field.cluster.join().unwrap();
+}
+
 pub(crate) fn a_shutdown_waits_until_nothing_runs<B: Bed>() {
     let field = field::<B>(1);
     let value = field.cluster.schedule(&LINGER, field.at("a")).unwrap();

@@ -104,6 +104,7 @@ macro_rules! conform {
                     a_deadline_that_is_over_ends_the_task_and_is_no_error_of_the_job
                     an_error_keeps_its_type
                     a_worker_that_drains_ends_what_it_has
+                    a_worker_that_drains_ends_what_it_has_however_often_it_is_told
                     a_shutdown_waits_until_nothing_runs
                     a_start_waits_for_so_many_workers
                     a_map_takes_its_arguments_as_there_is_room
