@@ -125,7 +125,7 @@ pub enum FetchError {
     /// Its task was cancelled: since another task failed, or by [`RemoteValue::cancel`](crate::RemoteValue::cancel). Schedule it again if it is
     /// still needed.
     Dropped,
-    /// Its task has not ended in the time that was given. It may be fetched again.
+    /// Its task has not ended in the time that was given, or its value was not read from the engine's store by then. It may be fetched again.
     TimedOut,
     /// The result cannot be decoded. The programs of coordinator and worker differ.
     #[non_exhaustive]

@@ -258,13 +258,13 @@ impl<T> RemoteValue<T> {
     }
 
     /// Waits until the task has ended. `cancels`: a cancelled wait cancels what only it wanted.
-    fn wait(&self, timeout: Option<Duration>, cancels: bool) -> Result<(), FetchError> {
+    fn wait(&self, end: Option<Instant>, cancels: bool) -> Result<(), FetchError> {
         let slot = &self.held.slot;
         if slot.is_over() {
             return Ok(());
         }
         slot.fetching.fetch_add(1, Ordering::AcqRel);
-        let waited = self.wait_over(timeout);
+        let waited = self.wait_over(end);
         slot.fetching.fetch_sub(1, Ordering::AcqRel);
         if matches!(waited, Err(FetchError::Cancelled)) && cancels {
             self.cancel_if_unwanted();
@@ -272,13 +272,12 @@ impl<T> RemoteValue<T> {
         waited
     }
 
-    fn wait_over(&self, timeout: Option<Duration>) -> Result<(), FetchError> {
+    fn wait_over(&self, end: Option<Instant>) -> Result<(), FetchError> {
         let (slot, shared) = (&self.held.slot, &self.held.shared);
-        let end = timeout.and_then(|timeout| forebear::time::now().checked_add(timeout));
         loop {
             let waited = match end {
                 None => slot.over.wait().map_err(|_| TimeoutError::Cancelled),
-                Some(end) => slot.over.wait_timeout(end.saturating_duration_since(forebear::time::now())),
+                Some(end) => slot.over.wait_timeout(left(end)),
             };
             match waited {
                 Ok(()) if slot.is_over() => return Ok(()),
@@ -311,7 +310,8 @@ impl<T: DeserializeOwned> RemoteValue<T> {
         self.get(None, false)
     }
 
-    /// The same, and gives up after `timeout`. The task runs on. A timeout of zero checks once.
+    /// The same, and gives up after `timeout`. The task runs on. A timeout of zero checks once. A value that is in the engine's [store](Stored) has to be read within the time, too; if that
+    /// takes longer, the engine reads on, and a later fetch gets the value.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -340,16 +340,22 @@ impl<T: DeserializeOwned> RemoteValue<T> {
 
     fn get(&self, timeout: Option<Duration>, cancels: bool) -> Result<T, FetchError> {
         let begun = Instant::now();
-        self.wait(timeout, cancels)?;
+        let end = timeout.and_then(|timeout| forebear::time::now().checked_add(timeout));
+        self.wait(end, cancels)?;
         let shared = &self.held.shared;
         let value = match self.ended()? {
             Ended::Here(bytes) => postcard::from_bytes(&bytes)
                 .map_err(|error| FetchError::Decode { message: error.to_string() })?,
-            Ended::Stored(kept) => shared.fetch_object(kept.object)?,
+            Ended::Stored(kept) => shared.fetch_object(kept.object, end.map(left))?,
         };
         shared.board.fetches.fetched(begun.elapsed());
         Ok(value)
     }
+}
+
+/// The time until then, on the clock of the caller's runtime.
+fn left(end: Instant) -> Duration {
+    end.saturating_duration_since(forebear::time::now())
 }
 
 /// Where a result is.

@@ -102,7 +102,7 @@ impl<T: DeserializeOwned> Stored<T> {
     /// [`FetchError`]: `Closed` also for a token that a task has received.
     pub fn fetch(&self) -> Result<T, FetchError> {
         let shared = self.kept.as_ref().and_then(|kept| kept.shared.upgrade());
-        shared.ok_or(FetchError::Closed)?.fetch_object(self.object)
+        shared.ok_or(FetchError::Closed)?.fetch_object(self.object, None)
     }
 }
 

@@ -188,13 +188,20 @@ impl Shared {
         Ok(Arc::new(kept))
     }
 
-    /// Reads a value from the store. Suspends.
-    pub(crate) fn fetch_object<T: DeserializeOwned>(&self, object: ObjectId) -> Result<T, FetchError> {
+    /// Reads a value from the store, within that time if there is a limit. Suspends.
+    pub(crate) fn fetch_object<T: DeserializeOwned>(
+        &self,
+        object: ObjectId,
+        timeout: Option<Duration>,
+    ) -> Result<T, FetchError> {
         if !self.board.is_open() {
             return Err(FetchError::Closed);
         }
         let store = self.link.get().map(|link| link.store());
-        let read = store.ok_or(StoreError::Missing).and_then(|store| store.get(object));
+        let read = store.ok_or(StoreError::Missing).and_then(|store| match timeout {
+            None => store.get(object),
+            Some(timeout) => store.get_timeout(object, timeout),
+        });
         let bytes = match read {
             Ok(bytes) => bytes,
             Err(error) => return Err(self.of_store(error)),
@@ -217,6 +224,7 @@ impl Shared {
     pub(crate) fn of_store(&self, error: StoreError) -> FetchError {
         match error {
             StoreError::Cancelled => FetchError::Cancelled,
+            StoreError::TimedOut => FetchError::TimedOut,
             StoreError::Unavailable { reason } => self.check_away().err().unwrap_or_else(|| {
                 // It is back already.
                 FetchError::Unavailable { since: Instant::now(), reason }

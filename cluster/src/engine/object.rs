@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +81,7 @@ pub trait ObjectStore: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreError`], but not `Missing`.
+    /// [`StoreError`], but not `Missing` or `TimedOut`.
     fn put(&self, object: ObjectId, bytes: Arc<[u8]>) -> Result<(), StoreError>;
 
     /// The bytes of that name.
@@ -89,10 +90,23 @@ pub trait ObjectStore: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreError`].
+    /// [`StoreError`], but not `TimedOut`.
     fn get(&self, object: ObjectId) -> Result<Arc<[u8]>, StoreError>;
 
-    /// Drops the object, if it is there. Does not wait.
+    /// The same, and gives up after `timeout`. What was read by then may be kept for the next read of this object. A timeout of zero does not wait. Default: the same without a limit, for a store that answers by
+    /// itself. One that may have to wait for another machine has a method of its own.
+    ///
+    /// May suspend. A cancellation point then.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    fn get_timeout(&self, object: ObjectId, timeout: Duration) -> Result<Arc<[u8]>, StoreError> {
+        let _ = timeout;
+        self.get(object)
+    }
+
+    /// Drops the object, if it is there. Does not wait. A store that cannot be reached drops it when it can be.
     fn delete(&self, object: ObjectId);
 }
 
@@ -124,6 +138,8 @@ pub enum StoreError {
         /// Why, as the event says.
         reason: String,
     },
+    /// The time that the caller has given was over first.
+    TimedOut,
     /// The caller has been cancelled.
     Cancelled,
 }
@@ -135,6 +151,9 @@ impl fmt::Display for StoreError {
             StoreError::Failed { message } => write!(f, "the engine's store has failed: {message}"),
             StoreError::Unavailable { reason } => {
                 write!(f, "the engine's store cannot be reached: {reason}")
+            }
+            StoreError::TimedOut => {
+                f.write_str("the engine's store has not answered in the time that was given")
             }
             StoreError::Cancelled => f.write_str("the calling request has been cancelled"),
         }

@@ -199,6 +199,30 @@ fn ends_of_workers_while_the_server_is_away_do_not_use_up_their_restarts() {
     cluster.join().unwrap();
 }
 
+/// The server stands still while a large result is read. What the first fetches have begun to read, the later ones take up.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_fetch_with_a_time_limit_gives_up_while_the_server_says_nothing_and_a_later_one_gets_the_value() {
+    let server = Server::start();
+    let engine = engine(&server.url(), &job(), LONG).workers(1).unavailable_after(Duration::from_secs(5));
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&BYTES, 1 << 20).unwrap();
+    cluster.join().unwrap();
+    for limit in [Duration::ZERO, Duration::from_millis(100)] {
+        server.signal(Signal::STOP);
+        let fetched = value.fetch_timeout(limit).map(|value| value.len());
+        server.signal(Signal::CONT);
+        assert!(matches!(fetched, Err(FetchError::TimedOut)), "{fetched:?}");
+        // Each of these has less time than a read takes.
+        until(|| match value.fetch_timeout(Duration::ZERO) {
+            Ok(bytes) => bytes == [7; 1 << 20],
+            Err(FetchError::TimedOut) => false,
+            Err(error) => panic!("{error}"),
+        });
+    }
+    assert_eq!(value.fetch().unwrap().len(), 1 << 20);
+}
+
 /// A server whose store takes 8 MiB.
 fn small_server() -> Server {
     let dir = tempfile::tempdir().unwrap();
