@@ -28,7 +28,7 @@
 //! # When the connection breaks
 //!
 //! The client connects again by itself. Meanwhile silence counts for nobody's death, and what is to be recorded waits. Then the loop looks whether the streams are there and hold what they should:
-//! a server may have come back with an empty store. It also looks every two seconds, since a power cut
+//! a server may have come back with an empty store. Objects that could not be deleted meanwhile are deleted after a look that has succeeded. It also looks every two seconds, since a power cut
 //! may lose what the server has confirmed. If it cannot look, the server counts as [`Away`], as without a connection: after `unavailable_after` the engine tells the coordinator. A consumer that passes messages over is made anew, and so is one that says nothing for too long while its stream does. A stream that takes nothing for too long elects another leader. If the queue has fewer messages than tasks, what is queued is published again, as the next copy. If a worker has a task no more, and its record is not there, that
 //! task is run again.
 
@@ -218,6 +218,8 @@ struct Engine {
     checking: bool,
     /// The newest look at the streams.
     check: Option<JoinHandle<()>>,
+    /// What deletes objects that could not be deleted before.
+    clears: Option<JoinHandle<()>>,
     checked_at: Instant,
     /// The last tick.
     ticked: Instant,
@@ -268,6 +270,7 @@ impl Engine {
             made: true,
             checking: false,
             check: None,
+            clears: None,
             checked_at: Instant::now(),
             ticked: Instant::now(),
             looks: None,
@@ -326,9 +329,9 @@ impl Engine {
 
     /// Removes what the job has on the server. What would make something of that again ends before: the look at the streams, and last what renews the lock.
     async fn remove(&mut self) {
-        if let Some(check) = self.check.take() {
-            check.abort();
-            let _ = check.await;
+        for task in [self.check.take(), self.clears.take()].into_iter().flatten() {
+            task.abort();
+            let _ = task.await;
         }
         let held = self.held.clone();
         if !self.store.remove_streams(async || held.clone().sure().await).await {
@@ -427,6 +430,7 @@ impl Engine {
                         self.gather(Event::Available);
                     }
                 }
+                self.clear();
                 self.ledger.check_results(looks.results.newest, looks.results.messages);
                 // Twice in a row: the first time, a message may have been taken between the two counts.
                 let short = looks.queue.messages < self.ledger.queued();

@@ -2,6 +2,7 @@
 
 mod deaf;
 mod election;
+mod left;
 mod lock;
 mod objects;
 mod purge;
@@ -18,6 +19,7 @@ use bytes::Bytes;
 
 pub(crate) use self::deaf::Deaf;
 pub(crate) use self::election::{Silent, while_electing};
+use self::left::Left;
 pub(crate) use self::lock::{Lock, Renewal};
 use self::refused::Refused;
 use crate::wire::{Names, Times};
@@ -76,6 +78,8 @@ pub(crate) struct Store {
     patience: Duration,
     /// A coordinator makes streams, and tells that one is not there. A worker waits for it: its coordinator makes the stream, or tells that it cannot, and the session ends without a coordinator.
     makes: bool,
+    /// Objects that could not be deleted.
+    left: Left,
 }
 
 /// A message that is to be recorded: it is sent again under its id until the server has it.
@@ -155,7 +159,15 @@ impl Store {
     pub(crate) fn new(client: &Client, names: &Names, replicas: usize, patience: Duration) -> Store {
         let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWER);
-        Store { client: client.clone(), context, names: names.clone(), replicas, patience, makes: true }
+        Store {
+            client: client.clone(),
+            context,
+            names: names.clone(),
+            replicas,
+            patience,
+            makes: true,
+            left: Left::default(),
+        }
     }
 
     /// The same for a worker, which makes no streams.

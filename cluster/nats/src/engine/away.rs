@@ -4,6 +4,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use forebear_cluster::engine::Event;
+use tokio::task::JoinHandle;
 
 use super::{Engine, News};
 use crate::store::{ANSWER, PAUSE, Silent};
@@ -70,6 +71,15 @@ impl Engine {
                 tokio::time::sleep(PAUSE).await;
             }
         }));
+    }
+
+    /// Deletes objects that could not be deleted before: the server is there.
+    pub(super) fn clear(&mut self) {
+        let is_over = self.clears.as_ref().is_none_or(JoinHandle::is_finished);
+        if is_over && self.store.has_left() {
+            let (store, held) = (self.store.clone(), self.held.clone());
+            self.clears = Some(tokio::spawn(async move { store.delete_left(|| held.is_sure()).await }));
+        }
     }
 
     /// Tells the coordinator, if the server has been away for long enough.

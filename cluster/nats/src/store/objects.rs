@@ -169,12 +169,14 @@ impl Store {
         Ok(Some(bytes))
     }
 
-    /// Deletes an object, or what there is of it. What stays goes with the job. A client's own function writes that the object is deleted, for which a full store has no room.
+    /// Deletes an object, or what there is of it. If that fails the coordinator repeats it when the server is there. A client's own function writes that the object is deleted, for which a full store has no room.
     pub(crate) async fn delete(&self, name: &str) {
-        let _ = self.try_delete(name).await;
+        if self.try_delete(name).await.is_err() {
+            self.left.note(name);
+        }
     }
 
-    async fn try_delete(&self, name: &str) -> Result<(), String> {
+    pub(super) async fn try_delete(&self, name: &str) -> Result<(), String> {
         let (entry, chunks) = (self.entry(name), self.chunks(name));
         // Of most attempts that have no result, nothing is there. To look costs less than a purge.
         if !self.has_objects(&chunks).await? && !self.has_objects(&entry).await? {
@@ -184,13 +186,18 @@ impl Store {
         self.purge_objects(&chunks).await
     }
 
+    /// Deletes an object of this job's own, when the server is there.
+    pub(crate) async fn delete_when_there(&self, name: &str) {
+        while self.try_delete(name).await.is_err() {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     /// Deletes an object whose writer is dead, when the server is there. A chunk that the dead process had handed to its network comes later than the news of its death: so this is done a second time.
     pub(crate) async fn discard(&self, name: &str) {
         for after in [Duration::ZERO, LATE] {
             tokio::time::sleep(after).await;
-            while self.try_delete(name).await.is_err() {
-                tokio::time::sleep(PAUSE).await;
-            }
+            self.delete_when_there(name).await;
         }
     }
 }

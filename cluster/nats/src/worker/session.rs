@@ -425,7 +425,7 @@ impl Session {
         let answer = match end.answer {
             Answer::Stored { object, .. } => {
                 let store = self.store.clone();
-                tokio::spawn(async move { store.delete(&object.to_string()).await });
+                tokio::spawn(async move { store.delete_when_there(&object.to_string()).await });
                 lost(format!("the server does not take the result: {why}"))
             }
             Answer::Done(_) => lost(format!("the server does not take the result: {why}")),

@@ -223,6 +223,30 @@ fn a_fetch_with_a_time_limit_gives_up_while_the_server_says_nothing_and_a_later_
     assert_eq!(value.fetch().unwrap().len(), 1 << 20);
 }
 
+/// The results of tasks, whose handles are dropped while there is no server.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn what_is_dropped_while_the_server_is_away_is_deleted_when_it_is_back() {
+    let (mut server, job) = (Server::start(), job());
+    let engine = engine(&server.url(), &job, LONG).workers(1).unavailable_after(Duration::from_secs(3));
+    let cluster = start(engine).start().unwrap();
+    let mut values: Vec<_> = (0..5).map(|_| cluster.schedule(&BYTES, 1 << 20).unwrap()).collect();
+    cluster.join().unwrap();
+    assert_eq!(objects(&server.url(), &job), 5);
+    let kept = values.pop().unwrap();
+    server.kill();
+    drop(values);
+    // By then each deletion was tried, without success.
+    until(|| matches!(cluster.done(), Err(ClusterError::Unavailable { .. })));
+    server.restart();
+    until(|| cluster.done().is_ok());
+    until(|| objects(&server.url(), &job) == 1);
+    assert_eq!(kept.fetch().unwrap(), [7; 1 << 20]);
+    drop(kept);
+    until(|| objects(&server.url(), &job) == 0);
+    cluster.join().unwrap();
+}
+
 /// A server whose store takes 8 MiB.
 fn small_server() -> Server {
     let dir = tempfile::tempdir().unwrap();
