@@ -91,6 +91,8 @@ enum News {
     Up(Up),
     Record(u64, Option<Record>),
     Connected(bool),
+    /// The lock of the job could not be renewed, and why.
+    Unrenewed(String),
     /// Another coordinator has taken the job.
     Ousted,
     /// The server has refused tasks for too long, and says why.
@@ -229,6 +231,8 @@ struct Engine {
     /// The coordinator was told that the server refuses tasks, and none was published since.
     refused: bool,
     held: Held,
+    /// Why the newest renewal of the lock that has failed did.
+    unrenewed: String,
     /// What renews the lock.
     holder: JoinHandle<()>,
     ousted: bool,
@@ -277,6 +281,7 @@ impl Engine {
             short: false,
             refused: false,
             held,
+            unrenewed: "no answer".into(),
             holder,
             ousted: false,
             closed: false,
@@ -402,6 +407,7 @@ impl Engine {
                 self.ledger.tick(now, false);
                 self.made = false;
             }
+            News::Unrenewed(why) => self.unrenewed = why,
             // What is on the server is another run's now. The thread ends, and with it all that says, reads or publishes something. The coordinator is told nothing after this.
             News::Ousted => {
                 self.ousted = true;

@@ -202,6 +202,9 @@ impl fmt::Display for FailureKind {
             FailureKind::Resource { resource, cause } => {
                 write!(f, "its resource `{resource}` failed: {cause}")
             }
+            FailureKind::Poisoned { attempts: 1 } => {
+                f.write_str("a worker died while it ran this, and it is not tried again; see `max_attempts`")
+            }
             FailureKind::Poisoned { attempts } => write!(
                 f,
                 "{attempts} workers died while they ran it, and it is not tried again; see `max_attempts`"
@@ -456,6 +459,15 @@ mod tests {
         fn source(&self) -> Option<&(dyn StdError + 'static)> {
             Some(self)
         }
+    }
+
+    #[test]
+    fn a_task_that_is_not_tried_again_says_how_many_workers_died_with_it() {
+        let text = |attempts| FailureKind::Poisoned { attempts }.to_string();
+        assert!(
+            text(1).starts_with("a worker died while it ran this, and")
+                && text(2).starts_with("2 workers died")
+        );
     }
 
     #[test]

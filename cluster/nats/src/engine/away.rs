@@ -94,7 +94,7 @@ impl Engine {
         }
         if self.connected && !self.held.is_sure() {
             // Nobody looks at the streams meanwhile.
-            self.is_away(now, "the lock of the job cannot be renewed".into());
+            self.is_away(now, format!("the lock of the job cannot be renewed: {}", self.unrenewed));
         } else if self.connected && self.checking && self.away.is_none() {
             // One look is many requests, each of which may be repeated. One that takes longer has had no answer to some.
             if now.duration_since(self.checked_at) >= ANSWER {

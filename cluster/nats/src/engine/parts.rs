@@ -125,7 +125,12 @@ async fn make(plan: &Plan, store: &Store) -> Result<Lock, String> {
         if tries > 1 {
             match lock.renew(store, &plan.times).await {
                 Renewal::Held => {}
-                Renewal::Unknown => return Err("the lock cannot be renewed: timed out".into()),
+                // By the words "timed out" `while_electing` tries again, whatever the server has said.
+                Renewal::Unknown(why) => {
+                    return Err(format!(
+                        "the renewals of the lock have timed out, the newest one with: {why}"
+                    ));
+                }
                 Renewal::Lost => return Err("another coordinator has taken the job".into()),
             }
         }
@@ -191,7 +196,10 @@ async fn hold(
                 deaf = Deaf::default();
                 let _ = renewals.send(Some(lock.renewed));
             }
-            Renewal::Unknown => store.probe_lock(&mut deaf).await,
+            Renewal::Unknown(why) => {
+                let _ = news.send(News::Unrenewed(why));
+                store.probe_lock(&mut deaf).await;
+            }
             Renewal::Lost => {
                 let _ = renewals.send(None);
                 let _ = news.send(News::Ousted);

@@ -3,6 +3,7 @@
 //! The lock is an entry of the bucket `FB_J_META`. Its coordinator renews it, and it expires a lease after the last time. The coordinator that has it removes the streams of the job at the end, and the bucket
 //! last. Until then another coordinator waits. So one that finds no bucket, or whose bucket goes while it waits, makes it again.
 
+use std::error::Error;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::kv;
@@ -28,11 +29,11 @@ pub(crate) struct Lock {
 }
 
 /// What a renewal of the lock has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
     Held,
-    /// The server has not said.
-    Unknown,
+    /// The server has not said, or has refused the renewal: why.
+    Unknown(String),
     /// Another coordinator has it.
     Lost,
 }
@@ -143,25 +144,43 @@ impl Lock {
     /// Renews it.
     pub(crate) async fn renew(&mut self, store: &Store, times: &Times) -> Renewal {
         let begun = Instant::now();
-        let mut renewed = self.entries.update(HOLDER, self.value.clone(), self.revision).await.ok();
-        if renewed.is_none() {
-            match self.entries.entry(HOLDER).await {
-                Ok(Some(entry)) if entry.value == self.value => self.revision = entry.revision,
+        let renewed = self.entries.update(HOLDER, self.value.clone(), self.revision).await.map_err(words);
+        let renewed = match renewed {
+            Ok(revision) => Ok(revision),
+            Err(why) => match self.entries.entry(HOLDER).await {
+                Ok(Some(entry)) if entry.value == self.value => {
+                    self.revision = entry.revision;
+                    Err(why)
+                }
                 Ok(Some(entry)) if entry.operation == kv::Operation::Put => return Renewal::Lost,
                 // It has expired, while there was no connection.
-                Ok(_) => renewed = self.entries.create(HOLDER, self.value.clone()).await.ok(),
+                Ok(_) => self.entries.create(HOLDER, self.value.clone()).await.map_err(words),
                 // The server may have come back with an empty store.
                 Err(_) => {
                     if let Ok(entries) = store.lock_bucket(times).await {
                         self.entries = entries;
                     }
+                    Err(why)
                 }
+            },
+        };
+        match renewed {
+            Ok(revision) => {
+                (self.revision, self.renewed) = (revision, begun);
+                Renewal::Held
             }
+            Err(why) => Renewal::Unknown(why),
         }
-        let Some(revision) = renewed else { return Renewal::Unknown };
-        (self.revision, self.renewed) = (revision, begun);
-        Renewal::Held
     }
+}
+
+/// What the server has said. What the client says of its own about an update speaks of an entry that it cannot get.
+fn words(error: impl Error + 'static) -> String {
+    let mut its: &dyn Error = &error;
+    while let Some(source) = its.source() {
+        its = source;
+    }
+    its.to_string()
 }
 
 fn value_of(epoch: u64) -> Bytes {

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::messages::objects;
 use crate::support::sieve::Sieve;
 use crate::support::{Server, job, shared_port, shared_url, token, until};
-use crate::{ADD, AS_WORKER, BYTES, GATE, LOG, LONG, REVERSE, engine, files, pid_in, start};
+use crate::{ADD, AS_WORKER, BYTES, GATE, LEASE, LOG, LONG, REVERSE, engine, files, pid_in, start};
 
 #[test]
 #[ignore = "needs a server: ci/nats"]
@@ -245,6 +245,25 @@ fn what_is_dropped_while_the_server_is_away_is_deleted_when_it_is_back() {
     drop(kept);
     until(|| objects(&server.url(), &job) == 0);
     cluster.join().unwrap();
+}
+
+/// Somebody fills the room that becomes free.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_lock_that_the_server_does_not_renew_is_raised_with_the_servers_words() {
+    let (server, job) = (small_server(), job());
+    let engine = engine(&server.url(), &job, LEASE).unavailable_after(Duration::from_millis(1));
+    let cluster = start(engine).min_workers(0).start().unwrap();
+    until(|| {
+        fill(&server.url(), &job);
+        match cluster.done() {
+            Err(ClusterError::Unavailable { reason, .. }) if reason.contains("lock") => {
+                assert!(reason.contains("cannot be renewed: ") && reason.contains("resource"), "{reason}");
+                true
+            }
+            _ => false,
+        }
+    });
 }
 
 /// A server whose store takes 8 MiB.
