@@ -216,6 +216,8 @@ impl Nats {
     /// A worker that this process has started and that ends by itself is started again, after a pause that doubles if it ends soon: from 50 ms, up to 6.4 s. After more than so many ends in a row
     /// before it had finished a task it is not. An end with tasks in hand is theirs, and does not count: [`max_attempts`](forebear_cluster::ClusterCoordinatorBuilder::max_attempts) limits those. Nor does an end while
     /// the server is away. Default: 5. With 0 no worker is started again after such an end.
+    ///
+    /// A worker that is not started again is a [warning](Self::on_warning). If none is left, calls wait on: workers may come from elsewhere, or by [`NatsControl::add`].
     #[must_use]
     pub fn restarts(mut self, restarts: u32) -> Nats {
         self.restarts = restarts;
@@ -287,8 +289,8 @@ impl NatsControl {
 
     /// So many messages were dropped so far: of another version, torn, of another run, of a worker that is gone, or sent twice.
     ///
-    /// Some are of no concern: a worker that was declared gone may say something still. A count that rises without that means that somebody else writes to the job's
-    /// subjects.
+    /// Some are of no concern: a worker that was declared gone may say something still. That happens after each death, and after each pause of this process, of the server, of the network or of a worker that is longer than a
+    /// [lease](Nats::lease): then workers join anew. A count that rises steadily without these means that somebody else writes to the job's subjects.
     pub fn dropped(&self) -> u64 {
         self.lock().dropped.load(Ordering::Relaxed)
     }

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use forebear::time::sleep;
-use forebear_cluster::ClusterError;
 use forebear_cluster::engine::WorkerState;
+use forebear_cluster::{ClusterError, FetchError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::dying::{judged, lives};
@@ -131,6 +131,30 @@ fn a_task_whose_workers_lose_the_server_again_and_again_is_not_judged_for_that()
     }
     fs::write(gate, "").unwrap();
     assert_eq!(value.fetch().unwrap().1, 3);
+    cluster.join().unwrap();
+}
+
+/// Nobody knows whether a worker comes from elsewhere, so this is no error. The time limit of a fetch is that of the wait.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn when_all_workers_of_this_process_are_given_up_the_operator_is_told_and_tasks_wait_for_others() {
+    let job = job();
+    let (said, heard) = std::sync::mpsc::channel();
+    let hook = move |text: &str| said.send(text.to_owned()).unwrap();
+    let engine = engine(&shared_url(), &job, LONG).workers(1).restarts(0).on_warning(hook);
+    let engine = engine.program("sh").args(["-c", "head -c 1 >/dev/null; exit 3"]);
+    let cluster = start(engine).min_workers(0).start().unwrap();
+    let value = cluster.schedule(&ADD, (1, 2)).unwrap();
+    let warning = heard.recv_timeout(Duration::from_secs(100)).unwrap();
+    assert!(
+        warning.contains("`worker-0` is not started again") && warning.contains("status: 3"),
+        "{warning}"
+    );
+    let fetched = value.fetch_timeout(Duration::from_millis(10));
+    assert!(matches!(fetched, Err(FetchError::TimedOut)), "{fetched:?}");
+    assert!(!cluster.done().unwrap());
+    let _worker = Process::worker(&shared_url(), &job, "elsewhere");
+    assert_eq!(value.fetch().unwrap(), 3);
     cluster.join().unwrap();
 }
 
