@@ -35,7 +35,7 @@ fn counts_purges(version: &str) -> bool {
 }
 
 impl Store {
-    /// Purges what is under that subject. What stays, since the server does not do that in time, goes with the job.
+    /// Purges what is under that subject. After an error something may stay, since the server has not done that in time.
     pub(super) async fn purge_objects(&self, subject: &str) -> Result<(), String> {
         let stream = format!("OBJ_{}", self.names.bucket());
         if !counts_purges(&self.client.server_info().version) {
