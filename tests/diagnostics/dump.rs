@@ -596,3 +596,35 @@ fn a_dump_may_be_made_while_requests_come_suspend_and_go() {
         spawn(move || large[7]).cancel();
     }
 }
+
+/// The last of a chain alone was submitted. The completion and all between are listed, too, each with what it is after.
+#[test]
+fn what_is_after_a_completion_is_listed_though_nobody_waits_for_it() {
+    on_each(|runtime| {
+        let (completer, [first, second, third]) = runtime.enter(|| {
+            let (completer, first) = Request::<u32>::completer("first");
+            let second = Request::builder().name("second").then(&first, |n| n + 1);
+            let third = Request::builder().name("third").after(&first).then(&second, |n| n * 2);
+            let unsubmitted = Request::builder().name("unsubmitted").then(&first, |n| n + 1);
+            third.submit();
+            assert_eq!(unsubmitted.state(), State::New);
+            (completer, [first, second, third])
+        });
+        let dump = runtime.dump();
+        let names: Vec<_> = dump.requests.iter().map(|request| &*request.name).collect();
+        assert_eq!(names, ["first", "second", "third"]);
+        assert!(dump.requests.iter().all(|request| request.state == State::Queued));
+        let waits_of = |name: &str| dump.find(name).unwrap().waits_for.clone();
+        assert!(waits_of("first").is_none());
+        assert_eq!(owners(&waits_of("second").unwrap()), ["first"]);
+        let wait = waits_of("third").unwrap();
+        assert_eq!(wait.what, "request `first` and 1 more, declared");
+        assert_eq!(owners(&wait), ["first", "second"]);
+        // In the order of their making each time.
+        let again: Vec<_> = runtime.dump().requests.into_iter().map(|request| request.id).collect();
+        assert_eq!(again, [first.id(), second.id(), third.id()]);
+        completer.complete(20).unwrap();
+        assert_eq!(third.wait().unwrap(), &42);
+        assert!(runtime.dump().requests.is_empty());
+    });
+}

@@ -138,3 +138,85 @@ fn captures_that_a_shutdown_drops_wait_for_what_it_has_left_to_a_worker() {
         assert_eq!(ledger.alive(), 0);
     });
 }
+
+/// What is after a completion is submitted, and the runtime is finished. Another thread completes it before, or meanwhile: its dependent runs, and what is after
+/// that.
+#[test]
+fn what_is_after_a_completion_runs_before_its_runtime_is_finished() {
+    roam(2, &["before", "meanwhile"], |answers| {
+        let (runtime, ledger) = (runtime(1 + draw(2)), Ledger::default());
+        let probe = ledger.probe();
+        let (completer, third) = runtime.enter(|| {
+            let (completer, first) = Request::<usize>::completer("first");
+            let second = first.then(|n| n + 1);
+            let third = second.then(move |n| (*n, probe).0);
+            third.submit();
+            (completer, third)
+        });
+        let done = Count::default();
+        let completes = thread({
+            let done = done.clone();
+            move || {
+                pause(600);
+                completer.complete(1).unwrap();
+                done.up();
+            }
+        });
+        pause(600);
+        answers.note(if done.get() == 1 { "before" } else { "meanwhile" });
+        runtime.finish(LONG).expect("it ends by itself");
+        assert_eq!(third.wait().unwrap(), &2);
+        completes.join().unwrap();
+        drop(third);
+        assert_eq!(ledger.alive(), 0);
+    });
+}
+
+/// Two threads submit what is after a completion while the runtime is shut down. One completion is completed meanwhile, and one when all is over: whoever waits
+/// is told, and nothing waits for the second.
+#[test]
+fn what_is_after_a_completion_and_comes_during_a_shutdown_runs_or_is_ended() {
+    roam(3, &["run", "ended"], |answers| {
+        let (runtime, ledger) = (runtime(1 + draw(2)), Ledger::default());
+        let (soon, first) = runtime.enter(|| Request::<usize>::completer("soon"));
+        let (late, other) = runtime.enter(|| Request::<usize>::completer("late"));
+        let submitters = [0, 1].map(|way| {
+            let (runtime, ledger) = (runtime.clone(), ledger.clone());
+            let (first, other) = (first.clone(), other.clone());
+            thread(move || {
+                pause(400);
+                let made: Vec<Request<usize>> = runtime.enter(|| {
+                    let probes = [ledger.probe(), ledger.probe(), ledger.probe()];
+                    let [a, b, c] = probes;
+                    let soon = first.then(move |n| (*n, a).0);
+                    let never = other.then(move |n| (*n, b).0);
+                    let after = never.then(move |n| (*n, c).0);
+                    vec![soon, never, after]
+                });
+                // The last one submits the one before it.
+                made.iter().rev().step_by(1 + way).for_each(|request| _ = request.submit());
+                let told = made.iter().map(|request| match request.wait() {
+                    Ok(_) => true,
+                    Err(WaitError::TargetCancelled(CancelReason::Shutdown)) => false,
+                    Err(other) => panic!("{other:?}"),
+                });
+                told.collect::<Vec<_>>()
+            })
+        });
+        let completes = thread(move || {
+            pause(600);
+            soon.complete(1).unwrap();
+        });
+        pause(1_000);
+        runtime.shutdown(LONG).expect("nothing is left");
+        for told in submitters {
+            let told = told.join().unwrap();
+            assert_eq!(told[1..], [false, false]);
+            answers.note(if told[0] { "run" } else { "ended" });
+        }
+        completes.join().unwrap();
+        late.complete(1).unwrap();
+        drop((first, other));
+        assert_eq!(ledger.alive(), 0);
+    });
+}

@@ -14,7 +14,7 @@
 //! | state | life | edges |
 //! |---|---|---|
 //! | built | `NEW` | in no list: a dependent that was not submitted or waited for is no demand, and costs its dependencies nothing |
-//! | waiting | `HELD` | those that are open stand in lists; they own one link |
+//! | waiting | `HELD` | those that are open stand in lists; they own one link. Its runtime notes those to completions ([`crate::shared::completions`]) |
 //! | ready | `QUEUED` | none is open; the link is the queue entry's |
 //! | ended unstarted | `CLAIMED`, marked | who claimed it takes the nodes out of the lists and drops the callable |
 //! | started | `CLAIMED` | none; the callable waits for each dependency, which does not suspend |
@@ -213,6 +213,8 @@ impl Edges {
             else {
                 continue;
             };
+            // SAFETY: AF3.
+            cancel::forget_edge(unsafe { target.as_ref() });
             if last {
                 // The edges' link. Not the last: the runner's is the caller's.
                 h.word().release_link();

@@ -44,6 +44,8 @@ use crate::state::word::{FINISHED, MARKED, SUBMITTED};
 pub(crate) struct Outside;
 
 impl<T> Callable<T> for Outside {
+    const IS_COMPLETION: bool = true;
+
     fn call(self) -> Result<T, Error> {
         unreachable!("CO2: nobody claims it who would run it")
     }
@@ -91,6 +93,10 @@ impl<T: Send + 'static> Request<T> {
     /// The request is waited for, awaited, cancelled and dumped like any other, under this name. It is submitted from the beginning, a child of
     /// the current request, and belongs to the current runtime. A [`cancel`](Request::cancel) ends it at once, if there is no demand for it;
     /// the completer then comes too late. Its callbacks run on the thread that completes it.
+    ///
+    /// The end of the runtime concerns it only if it is made afterwards, since it has no code that a worker would run: [`Runtime::finish`](crate::Runtime::finish)
+    /// does not wait for it, and [`Runtime::shutdown`](crate::Runtime::shutdown) does not cancel it. A wait for it from outside continues until the completer
+    /// has ended it. Requests that wait for it, or are declared to be after it, are work of the runtime.
     ///
     /// A wait for it closes no cycle, since the runtime does not know which thread completes it. A dump shows a wait that never ends, by this name.
     ///

@@ -18,7 +18,7 @@ mod sight;
 mod text;
 
 pub(crate) use self::answer::answer_all;
-pub(crate) use self::gather::{count_started, nameless, started, take};
+pub(crate) use self::gather::{count_started, held, nameless, started, take};
 pub(crate) use self::sight::{ON_THE_SAME_STACK, Seen};
 use crate::api::any::{RequestId, State};
 

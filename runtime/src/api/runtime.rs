@@ -153,7 +153,8 @@ impl Runtime {
     /// that there is; a worker is kept from its work for a part of that. It blocks the thread, also in a request, and does not suspend.
     ///
     /// The dump has all that does not move meanwhile. It does not have requests that were not submitted, or those that
-    /// a [`RequestPool`](crate::RequestPool) holds back, unless there is a wait for them. Each request gets a
+    /// a [`RequestPool`](crate::RequestPool) holds back, unless there is a wait for them. Nor does it have a completion that nothing waits for, declared
+    /// waits included. Each request gets a
     /// [number](crate::Request::id) by this, which takes some 200 bytes until it has ended.
     ///
     /// ```

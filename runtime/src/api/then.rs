@@ -32,6 +32,8 @@ impl<T: Send + Sync + 'static> Request<T> {
     /// * If this one fails, or is cancelled by others, it fails with the [`WaitError`], and `f` is not called.
     /// * Urgency goes from it to this one; a deadline does not. One that expires ends unstarted, and this one continues if there is other demand for it.
     /// * It holds a handle of this one until `f` has returned, so a [`take`](Request::take) of this one answers [`Shared`](WaitError::Shared) until then.
+    /// * Once submitted it is work of its runtime. [`Runtime::finish`](crate::Runtime::finish) waits for it, and
+    ///   [`Runtime::shutdown`](crate::Runtime::shutdown) aborts it, also if this one is up to a [`Completer`](crate::Completer).
     /// * Across runtimes nothing is declared: it starts, and waits on a stack of its own.
     ///
     /// Does not suspend.

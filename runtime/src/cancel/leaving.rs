@@ -26,6 +26,7 @@ use super::demand::demand;
 use super::{carry_out, is_cancelled};
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{DETACHED, Header};
+use crate::shared::OfRuntime;
 use crate::state::open::{self, Open};
 use crate::state::word::{Cancel, Demand, SUBMITTED};
 
@@ -140,6 +141,17 @@ pub(crate) unsafe fn leave_declared(
     };
     // SAFETY: by contract.
     unsafe { open::leave(open, h.word(), asks, leave) }
+}
+
+/// An edge has been taken out of the list of its dependency by [`leave_declared`]. The lock that this takes is no word's, so it is called where no word's lock
+/// is held. Runs no user code.
+pub(crate) fn forget_edge(dependency: &Header) {
+    if dependency.vtable.is_completion
+        // SAFETY: M3: the caller has a count of it.
+        && let Some(arena) = unsafe { dependency.arena.get().as_ref() }
+    {
+        arena.shared().forget_edge(NonNull::from(dependency));
+    }
 }
 
 /// The waiter on `fiber` is cancelled, and has submitted for itself what it now will not wait for: asks for its cancellation. What the answer leaves

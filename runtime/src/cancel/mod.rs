@@ -63,7 +63,7 @@ use self::ancestors::reason_for_children;
 pub(crate) use self::ancestors::{is_orphaned_by_cancel, reason_of_ancestor};
 pub(crate) use self::aside::{attend_messages, end_aside, put_aside_for_drivers};
 use self::demand::{demand, list_demand, wants};
-pub(crate) use self::leaving::{asks, leave, leave_declared, mark_for_waiter, withdraw};
+pub(crate) use self::leaving::{asks, forget_edge, leave, leave_declared, mark_for_waiter, withdraw};
 pub(crate) use self::reach::{ends_with, is_told_of};
 pub(crate) use self::refusal::{
     concerns, concerns_worker, is_cancelled, is_cancelled_by_messages, is_cancelled_here, is_outlasted,
@@ -71,8 +71,8 @@ pub(crate) use self::refusal::{
 };
 use self::spread::Spread;
 pub(crate) use self::sweep::{
-    Unstarted, abort_unstarted, cancel_spawned, is_in_shut, mark_if_refused, refuse, refuse_later,
-    refuse_spawned, refuse_stolen, refused, take_unstarted,
+    Unstarted, abort_dependents, abort_unstarted, cancel_spawned, is_in_shut, mark_if_refused, refuse,
+    refuse_later, refuse_spawned, refuse_stolen, refused, take_unstarted,
 };
 pub(crate) use self::unstarted::Marked;
 

@@ -93,11 +93,11 @@ pub(super) fn mark(h: &Header) -> Cancel {
     h.word().abort(|| side.reason.set(Some(CancelReason::Shutdown)))
 }
 
-/// What was taken from the shared queues of a runtime that is shut: entries, with their links.
+/// What was taken from the shared queues of a runtime that is shut, and what is after completions: with a link of each.
 #[must_use]
 pub(crate) struct Unstarted(Vec<NonNull<Header>>);
 
-/// Closes the injector, and takes out what stands there and on the workers' shared queues.
+/// Closes the injector, and takes out what stands there and on the workers' shared queues. Adds what is after completions, and stands in no queue.
 pub(crate) fn take_unstarted(shared: &Shared) -> Unstarted {
     let mut taken = shared.injector.close(may_still);
     for worker in shared.worker_records().iter() {
@@ -105,7 +105,28 @@ pub(crate) fn take_unstarted(shared: &Shared) -> Unstarted {
     }
     // What was put back stood nowhere for a moment.
     shared.signals.notify_any();
+    add_dependents(shared, &mut taken);
     Unstarted(taken)
+}
+
+/// What is after completions, directly or not. Whoever submits such a dependent later finds the runtime shut, or over ([`crate::shared::completions`]).
+fn add_dependents(shared: &Shared, taken: &mut Vec<NonNull<Header>>) {
+    for completion in shared.awaited_completions() {
+        dependents::each_blocked(completion.header(), |dependent| {
+            if !may_still(dependent) {
+                // SAFETY: `each_blocked` has a link of it meanwhile.
+                taken.push(unsafe { AnyRequest::linked(NonNull::from(dependent)) }.into_raw());
+            }
+            false
+        });
+    }
+}
+
+/// Aborts what is after completions, and ends it here: the runtime is over.
+pub(crate) fn abort_dependents(shared: &Shared) {
+    let mut taken = Vec::new();
+    add_dependents(shared, &mut taken);
+    abort_unstarted(Unstarted(taken));
 }
 
 fn take_from_shared_queues(worker: &WorkerRecord, taken: &mut Vec<NonNull<Header>>) {

@@ -118,6 +118,7 @@ fn start_early(h: &Header) {
     });
     let (here, key) = (fiber::get().and_then(Fiber::worker_record), h.urgency());
     for (target, _) in &left {
+        cancel::forget_edge(target.header());
         // SAFETY: U2: the handle's link.
         unsafe { urgency::leave(here, target.raw(), key) };
     }

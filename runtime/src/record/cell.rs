@@ -35,6 +35,8 @@ pub(crate) const BOXED_ABOVE: usize = 1 << 10;
 pub(crate) trait Callable<T>: Send {
     /// Whether it begins with edges ([`crate::api::after`]).
     const IS_DEPENDENT: bool = false;
+    /// Whether it is never run: a completer ends the request ([`crate::api::completer`]).
+    const IS_COMPLETION: bool = false;
 
     /// Runs it.
     fn call(self) -> Result<T, Error>;
@@ -181,6 +183,7 @@ impl<C: Callable<T>, T> VTableOf<C, T> {
         value_offset: offset_of!(RequestCell<C, T>, body),
         layout: Layout::new::<RequestCell<C, T>>(),
         type_name: C::type_name,
+        is_completion: C::IS_COMPLETION,
         type_id: type_id_of::<C>,
     };
     const CLASS: u8 = arena::class_of(Layout::new::<RequestCell<C, T>>());

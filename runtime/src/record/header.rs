@@ -75,6 +75,8 @@ pub(crate) struct VTable {
     pub layout: std::alloc::Layout,
     /// The callable's type, the default name.
     pub type_name: fn() -> &'static str,
+    /// It has no code: a completer ends it.
+    pub is_completion: bool,
     /// Which type the callable is of, its lifetimes aside.
     pub type_id: fn() -> TypeId,
 }

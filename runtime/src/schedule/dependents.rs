@@ -8,6 +8,7 @@
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Listeners, WaitNode};
+use forebear_context::shim::mutant;
 
 use crate::cancel::{self, Marked};
 use crate::deadlock::urgency;
@@ -208,6 +209,7 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refused: &m
     let here = fiber::get().and_then(Fiber::worker_record);
     // SAFETY: AF2: by the submitter.
     let record = unsafe { DependentRecord::of(header) };
+    let mut is_noted = false;
     for place in (0..).map_while(|at| record.node_at(at)) {
         // SAFETY: AF2: by the submitter.
         let node = unsafe { &mut *place };
@@ -233,6 +235,14 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refused: &m
         // SAFETY: Q2, Q5.
         let entered = unsafe { open::enter(&record.open, t.word(), &t.waiters, node, is_idle) };
         let Some(is_idle) = entered else { continue };
+        if t.vtable.is_completion {
+            // SAFETY: CN1: AF3; the note is taken back here.
+            unsafe { shared.note_edge(dependency) };
+            is_noted = true;
+            if t.word().load().is_terminal() {
+                shared.forget_edge(dependency);
+            }
+        }
         if is_idle {
             if work.capacity() == 0 {
                 *work = Vec::with_capacity(record.len() as usize);
@@ -251,6 +261,13 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refused: &m
                 arena::release(header);
             }
         }
+    } else if is_noted && (shared.is_over() || cancel::refused(h)) {
+        // Nobody who ends the runtime will find it, and no worker is left for it.
+        // SAFETY: by contract: the caller has a count.
+        #[cfg(not(mutant = "held_without_a_look"))]
+        unsafe {
+            refused.refuse(header);
+        }
     }
 }
 
@@ -260,27 +277,49 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refused: &m
 ///
 /// # Safety
 ///
-/// Q5: by the finisher.
+/// Q5: by the finisher of `dependency`.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn ended(listeners: &mut Listeners) {
+pub(crate) unsafe fn ended(dependency: NonNull<Header>, listeners: &mut Listeners) {
     let mut refused = Vec::new();
+    let mut completion = None;
     // SAFETY: Q5: the caller is the finisher, which reports each record once. The link of one whose last edge was closed here is this
     // thread's (OE1), for its refusal too.
     unsafe {
         listeners.report(|dependent| {
             let header = dependent.cast::<Header>();
+            // AF3: this edge is open, and its handle keeps the dependency.
+            if completion.is_none() && dependency.as_ref().vtable.is_completion {
+                completion = Some(AnyRequest::linked(dependency));
+                mutant!("forgotten_before_it_is_queued", forget(dependency), ());
+            }
             // SAFETY: AF2, AF4: its edge is open.
             if DependentRecord::of(header).open.down() && !try_admit(header) {
                 refused.push(header);
             }
         });
+        // Not before what was after it is queued: until then it is work that no worker sees.
+        if completion.is_some() {
+            forget(dependency);
+        }
         match refused.is_empty() {
             true => {}
             false if listeners.is_empty() => refuse(&refused),
             false => thread::hold_back(|| refuse(&refused)),
         }
     }
+}
+
+/// A completion is over, and its edges are closed.
+///
+/// # Safety
+///
+/// The caller has a link of it.
+unsafe fn forget(completion: NonNull<Header>) {
+    // SAFETY: by contract.
+    let arena = unsafe { completion.as_ref() }.arena.get();
+    // SAFETY: M3: by the caller's link.
+    unsafe { &*arena }.shared().forget_completion(completion);
 }
 
 /// Queues a dependent of which no edge is open any more, or ends it if its runtime is shut.

@@ -413,7 +413,7 @@ unsafe fn notify_listeners(
         scope.jobs_done(1);
     }
     // SAFETY: Q5: taken by the caller.
-    unsafe { dependents::ended(&mut listeners) };
+    unsafe { dependents::ended(header, &mut listeners) };
     if forgotten {
         // SAFETY: W4.
         unsafe { arena::end(header) };

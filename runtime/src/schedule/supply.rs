@@ -7,7 +7,7 @@
 //! | the worker | leaves if | and from then on |
 //! |---|---|---|
 //! | is not the last | its mailbox of messages is abandoned while it is empty | a sender finds it abandoned, and does the work itself under a lock |
-//! | is the last | no foreign thread runs a request of the runtime, the injector is closed while it is empty, and then its mailbox is abandoned while it is empty | a push of a root is refused, and its pusher ends the root; a sender ends what it would have left to a worker |
+//! | is the last | no foreign thread runs a request of the runtime, no dependent is after a completion, the injector is closed while it is empty, and then its mailbox is abandoned while it is empty | a push of a root is refused, and its pusher ends the root; a sender ends what it would have left to a worker |
 //!
 //! # The races
 //!
@@ -41,6 +41,8 @@ impl Shared {
     pub(crate) unsafe fn close(&self) {
         self.visits.await_none();
         self.departure.set_over();
+        // What was submitted as the last worker left.
+        cancel::abort_dependents(self);
         self.deadlines.close();
         // First: an error that goes below may wait for one of those.
         cancel::close_owner_mailboxes(self.workers().iter().map(|worker| worker.arena()));
@@ -129,7 +131,8 @@ impl Supply for Shared {
             self.departure.stay();
             return false;
         }
-        // A request that a foreign thread runs may make more, and a cancel of it sends messages to the workers that are left.
+        // A request that a foreign thread runs may make more, and a cancel of it sends messages to the workers that are left. A completion makes its dependents
+        // ready.
         if self.ending.has_foreign() {
             return false;
         }

@@ -17,7 +17,8 @@
 //! # Quiet
 //!
 //! A runtime is *quiet* when the threads of all workers have exited and no foreign thread runs a request of it. The last worker
-//! does not leave its loop while a foreign thread runs one: no worker would run what that request makes. Both events are noted under
+//! does not leave its loop while a foreign thread runs one: no worker would run what that request makes. All dependents that are after completions count as
+//! one more such thread: no worker would run them when the completions come ([`super::completions`]). Both events are noted under
 //! one lock, and a waiter checks, and registers, under the same lock.
 //!
 //! A thread that has left its loop destroys its thread-locals, and a destructor of the user's may wait there for ever. So that a thread *has exited* is
@@ -60,7 +61,7 @@ pub(crate) enum Stage {
 /// See the module head.
 pub(crate) struct Ending {
     stage: AtomicU8,
-    /// Foreign threads that run requests here; one that nests them counts as often. And [`AWAITED`].
+    /// Foreign threads that run requests here; one that nests them counts as often. One more if dependents are after completions. And [`AWAITED`].
     foreign: AtomicUsize,
     state: Mutex<EndingState>,
     /// A worker's thread has exited.
@@ -158,7 +159,7 @@ impl Ending {
         state.begun
     }
 
-    /// Whether foreign threads run requests here.
+    /// Whether foreign threads run requests here, or dependents are after completions.
     pub(crate) fn has_foreign(&self) -> bool {
         self.foreign.load(Ordering::Acquire) & !AWAITED > 0
     }

@@ -10,7 +10,7 @@
 //! | `record` | all layers, as a [`RuntimeRecord`] |
 //! | `name`, `at_a_time`, `default_class`, `default_need`, `foreign_direct`, `late_end`, `driven`, `calls` | any thread reads them; they do not change |
 //! | `workers`, `handle` | written once, before any other thread knows the runtime; read through methods |
-//! | `born`, `groups` | the modules of this folder |
+//! | `born`, `groups`, `completions` | the modules of this folder |
 //! | all others | any thread, by the methods of the field's type, which say what they order |
 
 use std::any::Any;
@@ -31,6 +31,7 @@ use crate::record::header::Header;
 use crate::record::hooks::Hooks;
 use crate::record::runtime::{Counts, RuntimeRecord};
 use crate::record::scope_core::ScopeCore;
+use crate::shared::completions::Completions;
 use crate::shared::counts::{Departure, Totals, UnwindWaits, Watchers};
 use crate::shared::deadlines::Deadlines;
 use crate::shared::driven::{Driven, Seat};
@@ -48,6 +49,7 @@ use crate::state::shared_queue::{Injector, Pushed};
 use crate::state::visits::Visits;
 
 pub(crate) mod by_address;
+pub(crate) mod completions;
 pub(crate) mod counts;
 pub(crate) mod deadlines;
 pub(crate) mod driven;
@@ -90,6 +92,8 @@ pub(crate) struct Shared {
     pub visits: Visits,
     /// The waiters from outside by a future.
     pub futures: Futures,
+    /// What dependents are after and no worker brings about.
+    completions: Completions,
     workers: OnceLock<Workers>,
     /// There are no worker threads: other threads drive its workers, which are seats then.
     pub driven: Option<Driven>,
@@ -175,6 +179,7 @@ impl Shared {
             sightings: Sightings::default(),
             visits: Visits::new(),
             futures: Futures::default(),
+            completions: Completions::default(),
             workers: OnceLock::new(),
             driven: settings.driven,
             departure: Departure::new(settings.workers),

@@ -4,6 +4,7 @@
 
 mod across;
 mod at_exit;
+mod dependents;
 mod driven;
 mod finishes;
 mod laggards;

@@ -38,6 +38,7 @@ pub(crate) fn take(shared: &Arc<Shared>, states: &[WorkerState]) -> Dump {
             }
         }
         sight::see_shared_queues(shared, &mut seen);
+        sight::see_completions(shared, &mut seen);
         let mut seen = sort(distinct(seen));
         name_owners(&mut seen, &mut threads);
         let (earlier, now) = (shared.sightings.all(), coarse::now(shared));
@@ -57,6 +58,14 @@ pub(crate) fn started(shared: &Shared) -> Vec<Seen> {
     seen.retain(|seen| seen.certainty == Certainty::Started);
     name_owners(&mut seen, &mut Vec::new());
     seen
+}
+
+/// What is after completions, directly or not, and waits for them, in the order of a dump.
+pub(crate) fn held(shared: &Shared) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    sight::see_completions(shared, &mut seen);
+    seen.retain(|seen| seen.info.waits_for.is_some());
+    sort(distinct(seen))
 }
 
 /// The waits of code of the user's that runs outside of any request, on workers' stacks. Inside [`reclaim::read_section`].

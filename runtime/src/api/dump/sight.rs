@@ -271,6 +271,18 @@ pub(super) fn see_shared_queues(shared: &Shared, out: &mut Vec<Seen>) {
     }
 }
 
+/// The completions that dependents are after, and all these dependents.
+pub(super) fn see_completions(shared: &Shared, out: &mut Vec<Seen>) {
+    for completion in shared.awaited_completions() {
+        let h = completion.header();
+        let state = life_of(h);
+        if !is_terminal(state) {
+            out.push(see(h, state, Certainty::Wanted, true));
+        }
+        see_blocked(h, out);
+    }
+}
+
 /// In the order of their names.
 pub(super) fn thread_infos(threads: Vec<Blocked>) -> Vec<ThreadInfo> {
     let mut infos: Vec<_> = threads.into_iter().map(|thread| thread.info).collect();

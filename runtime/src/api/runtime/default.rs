@@ -125,7 +125,7 @@ extern "C" fn at_exit() {
         }
         let left: Vec<String> = laggards::find(shared).iter().map(ToString::to_string).collect();
         let unstarted = shared.has_unstarted().then(|| "requests that have not started".to_owned());
-        let left: Vec<String> = left.into_iter().chain(unstarted).collect();
+        let left: Vec<String> = left.into_iter().chain(laggards::held(shared)).chain(unstarted).collect();
         if !left.is_empty() {
             eprintln!(
                 "forebear: the process ends and leaves undone in the default runtime: {}; \

@@ -21,7 +21,7 @@
 //!
 //! # Why nothing is missed
 //!
-//! A request that has not ended is unsubmitted, or on its way to a shared queue, or in a shared queue, or private, or claimed.
+//! A request that has not ended is unsubmitted, or on its way to a shared queue, or in a shared queue, or private, or claimed, or held.
 //!
 //! * *Unsubmitted*: a submit or a wait refuses it. Both read the stage, or find the shared queue closed.
 //! * *On its way to the injector*: either the push finds the injector closed, or the push was first, and step 1 takes the request out: one exchange
@@ -32,6 +32,10 @@
 //!   stolen requests with its own. Step 2 begins after the injector is closed, so no root arrives after a sweep.
 //! * *Claimed*: it is on a stack of the claimer when the claimer sweeps. A foreign thread announces that it is about to run a request
 //!   under the lock of its mailbox, and is notified under the same lock.
+//!
+//! * *Held*: what it is after is one of these, and its end refuses the request. Or it is after a completion, which nobody may ever complete. Step 1 takes all that
+//!   is after completions, directly or not, and whoever submits such a request later finds the runtime shut ([`crate::shared::completions`]). The
+//!   completion itself has no code, and stays.
 //!
 //! All of these spare requests below a *shielded region*. The region's end delivers the mark of its request. If the request had no mark
 //! by then, its own end aborts them: in a runtime that is shut a mark spreads by aborting, whatever demand there is.
@@ -86,6 +90,8 @@ impl Runtime {
     ///
     /// A warning names what is aborted. If the grace is endless, a warning names after a second of the caller's clock for what this waits. Both go
     /// to [`RuntimeBuilder::on_warning`](crate::RuntimeBuilder::on_warning).
+    ///
+    /// A submitted request that is declared to be after others is such work, also if that is a [completion](crate::Completer) which has yet to come.
     ///
     /// Meanwhile work is taken on as before, as long as there is some; afterwards what is made or submitted is cancelled
     /// with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown). `Duration::MAX` waits for ever. Suspends a request of another runtime, blocks a

@@ -126,8 +126,20 @@ pub(super) fn count(shared: &Shared) -> usize {
     reclaim::read_section(|| dump::count_started(shared))
 }
 
-/// Whether none is found, of requests and of destructors that wait outside of any.
+/// Requests that have not started, since what they are after is up to a completer, in words: each, and what it waits for.
+pub(super) fn held(shared: &Shared) -> Vec<String> {
+    let in_words = |Seen { info, .. }: Seen| {
+        let wait = info.waits_for.map_or_else(String::new, |wait| format!(", waits for {}", in_words(wait)));
+        format!("request '{}' (not started{wait})", info.name)
+    };
+    dump::held(shared).into_iter().map(in_words).collect()
+}
+
+/// Whether none is found, of requests, of destructors that wait outside of any, and of dependents that are after completions.
 pub(super) fn is_empty(shared: &Shared) -> bool {
+    if shared.awaits_completions() {
+        return false;
+    }
     reclaim::read_section(|| dump::count_started(shared) == 0 && dump::nameless(shared).is_empty())
 }
 

@@ -55,7 +55,8 @@ fn say_who_is_waited_for(shared: &Shared) {
 #[cold]
 pub(super) fn say_who_is_left(shared: &Shared, what: &str, advice: &str) {
     let found = laggards::find(shared).into_iter().chain(laggards::exiting(shared));
-    let mut left: Vec<String> = cut(found.map(|laggard| laggard.to_string()).collect());
+    let found = found.map(|laggard| laggard.to_string()).chain(laggards::held(shared));
+    let mut left: Vec<String> = cut(found.collect());
     left.extend(shared.has_unstarted().then(|| "requests that have not started".to_owned()));
     if left.is_empty() {
         left.push("a thread that runs a request of it".to_owned());

@@ -190,7 +190,7 @@ impl Worker {
         self.retire(usize::MAX);
     }
 
-    /// Whether nothing of this seat, and no root, is left to be run.
+    /// Whether nothing of this seat, no root, and nothing that is after a completion, is left to be run.
     pub(crate) fn is_done(&self) -> bool {
         let driver = self.driver();
         self.is_drained()
@@ -199,6 +199,7 @@ impl Worker {
             && self.post.mailbox.is_empty()
             && driver.chance.as_ref().is_none_or(Chance::is_empty)
             && !self.shared().driven.as_ref().is_some_and(Driven::has_aside)
+            && !self.shared().awaits_completions()
     }
 
     /// About how much could continue.
