@@ -13,12 +13,13 @@ use super::{LONG, SECOND, clocked, is_shut_down, while_time_passes};
 
 const KINDS: [Kind; 4] = [Kind::Workers(1), Kind::Workers(2), Kind::Synchronous, Kind::Seeded(1)];
 
+/// Where the hook for warnings finds what it is to complete.
+type Place = Arc<Mutex<Option<Completer<u32>>>>;
+
 /// The first warning of a runtime completes this with 20. Answers what was said.
-fn completed_by_the_first_warning(
-    builder: RuntimeBuilder,
-) -> (Runtime, mpsc::Receiver<String>, Arc<Mutex<Option<Completer<u32>>>>) {
+fn completed_by_the_first_warning(builder: RuntimeBuilder) -> (Runtime, mpsc::Receiver<String>, Place) {
     let (tell, told) = mpsc::channel();
-    let kept = Arc::new(Mutex::new(None::<Completer<u32>>));
+    let kept = Place::default();
     let place = kept.clone();
     let runtime = builder.name("test").on_warning(move |what| {
         let _ = tell.send(what.to_owned());
