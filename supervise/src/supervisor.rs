@@ -9,6 +9,7 @@
 //! * `start`: what a session begins with.
 //! * `session`: what the job and its services hold.
 //! * `gate`: how a save excludes the steps.
+//! * `seat`: when the chief's place may be given up.
 //! * `published`: a value that one thread sets, and whose changes others wait for.
 //! * `services`: checkpoints, summaries, the rate of steps.
 //! * `steps`: the counter of steps.
@@ -27,6 +28,7 @@ mod gate;
 mod preparing;
 mod published;
 mod role;
+mod seat;
 mod services;
 mod session;
 mod start;
@@ -364,7 +366,7 @@ impl<S: State> Supervisor<S> {
                     }
                 }
                 Err(_) => settings.warn(
-                    "a checkpoint that a worker has begun is still being written: this process remains the chief until that worker has ended",
+                    "a checkpoint that a worker has begun is still being written: this process remains the chief until that is done",
                 ),
             }
             drop(session);
@@ -436,12 +438,31 @@ impl<S: State> Supervisor<S> {
     }
 }
 
-/// Requests a stop, if there is a session, and does not wait. The services end by themselves, and the chief's lock is released with the last of them.
+/// Ends the session, if there is one, and does not wait: the drop requests a stop, and saves nothing. From then on the [`Session`] handles that are left make no step and save nothing, those
+/// of workers as well, which may save at a [stop](Supervisor::stop). The services end by themselves. The chief's lock is released at once, or with the last save or turn of a service that has
+/// begun.
+///
+/// ```
+/// use forebear_supervise::{Snapshot, SuperviseError, Supervisor};
+///
+/// # let dir = std::env::temp_dir().join(format!("dropped-{}", std::process::id()));
+/// let job = || Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).build();
+/// let dropped = job();
+/// let old = dropped.start()?;
+/// let saved = old.save_now()?; // nothing else would save the end of the job
+/// drop(dropped);
+/// assert!(matches!(old.save_now(), Err(SuperviseError::NotChief)));
+/// let next = job();
+/// assert_eq!(next.start()?.restored_from().map(|file| file.step), Some(saved.step));
+/// next.stop()?;
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), SuperviseError>(())
+/// ```
 impl<S: State> Drop for Supervisor<S> {
     fn drop(&mut self) {
-        if lock(&self.session).take().is_some() {
-            self.coordinator().request_stop();
-        }
+        let Some(session) = lock(&self.session).take() else { return };
+        session.leave();
+        self.coordinator().request_stop();
     }
 }
 

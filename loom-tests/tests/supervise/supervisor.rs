@@ -1,6 +1,6 @@
-//! A supervisor's gate between steps and saves, and what its watch publishes.
+//! A supervisor's gate between steps and saves, when its chief's place is given up, and what its watch publishes.
 //!
-//! Shipped: `supervise/src/supervisor/gate.rs` and `published.rs`, compiled here as they are, with loom's names behind `crate::shim`; below them `RwLock`, `Mutex` and `Event`.
+//! Shipped: `supervise/src/supervisor/gate.rs`, `seat.rs` and `published.rs`, compiled here as they are, with loom's names behind `crate::shim`; below them `RwLock`, `Mutex` and `Event`.
 #![cfg(loom)]
 
 // What the shipped files import from `forebear`.
@@ -14,7 +14,7 @@ pub mod sync {
 }
 
 mod shim {
-    pub(crate) use forebear_context::shim::Mutex;
+    pub(crate) use forebear_context::shim::{Mutex, MutexGuard, atomic};
 }
 
 #[path = "../support/cell/mod.rs"]
@@ -25,6 +25,9 @@ mod gate;
 mod party;
 #[path = "../../../supervise/src/supervisor/published.rs"]
 mod published;
+#[path = "../../../supervise/src/supervisor/seat.rs"]
+#[expect(dead_code, reason = "what a wait for the end and a watch call has no race of its own")]
+mod seat;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -37,6 +40,7 @@ use self::cell::{exhaust, explore};
 use self::gate::Gate;
 use self::party::Party;
 use self::published::Published;
+use self::seat::Seat;
 
 /// A state of two halves, its counter, and the steps that were written.
 struct Job {
@@ -164,5 +168,38 @@ fn what_is_published_is_seen_by_a_thread_that_waits_for_it() {
             }
         });
         finder.join().unwrap();
+    });
+}
+
+/// Is the place of a session that is left given up while a save writes, or never?
+#[test]
+fn a_save_meets_the_leave_of_its_session() {
+    /// What a chief holds. Its drop is the moment from which another one may come.
+    struct Lock(Arc<Mutex<bool>>);
+
+    impl Drop for Lock {
+        fn drop(&mut self) {
+            let was = std::mem::replace(&mut *self.0.lock().unwrap(), true);
+            assert!(!was, "given up twice");
+        }
+    }
+
+    exhaust(&["saved", "refused"], |answers| {
+        let free = Arc::new(Mutex::new(false));
+        let seat = Arc::new(Seat::new(Some(Lock(free.clone()))));
+        let (leaves, is_free) = (seat.clone(), free.clone());
+        let saves = thread::spawn(move || {
+            let writer = seat.begin();
+            let saved = writer.is_some();
+            if saved {
+                assert!(!*is_free.lock().unwrap(), "another chief may write beside it");
+            }
+            drop(writer);
+            saved
+        });
+        leaves.leave(|| ());
+        let saved = saves.join().unwrap();
+        assert!(*free.lock().unwrap(), "the last of both gives it up, and handles may live on");
+        answers.note(if saved { "saved" } else { "refused" });
     });
 }

@@ -85,7 +85,7 @@ impl<S: State> Session<S> {
         let session = self.clone();
         self.every("checkpoint", Every::Skip(period), move || {
             if !std::mem::take(&mut saved) {
-                session.save_now()?;
+                session.turn(|| session.save_now().map(drop))?;
             }
             Ok(())
         });
@@ -96,11 +96,10 @@ impl<S: State> Session<S> {
         if let Some(period) = settings.summarise_every.filter(|_| settings.summary.is_some()) {
             let session = self.clone();
             self.every("summary", Every::Skip(period), move || {
-                if let Some(summary) = &session.0.settings.summary {
-                    let step = session.steps().get();
-                    let summary = summary(session.state())?;
-                    session.summary_computed(summary, step)?;
-                }
+                let Some(summary) = &session.0.settings.summary else { return Ok(()) };
+                let step = session.steps().get();
+                let summary = summary(session.state())?;
+                session.turn(|| session.summary_computed(summary, step))?;
                 Ok(())
             });
         }
@@ -111,7 +110,7 @@ impl<S: State> Session<S> {
                 let seen = (session.steps().get(), now());
                 let rate = before.replace(seen).map_or(0.0, |before| rate(before, seen));
                 let tag = format!("{}/sec", session.steps().name());
-                session.summary_computed(Summary::new().scalar(&tag, rate), seen.0)?;
+                session.turn(|| session.summary_computed(Summary::new().scalar(&tag, rate), seen.0))?;
                 Ok(())
             });
         }

@@ -7,9 +7,12 @@
 //! # Handles that outlive their session
 //!
 //! A worker that has not ended in time keeps its handle. The end of the session ([`Session::end`]) makes it no chief, so a later save is refused, and then waits for a save that has
-//! begun: a save looks whether it is the chief's once more, under the lock that this wait takes. Only then is the chief's place given up. If that save does not end in time, the place stays with the session, and
-//! goes with its last handle. So no handle writes a checkpoint beside a later chief. A watch that takes the place of a dead chief does that under the lock of `place`, as the end does, so it takes
+//! begun: a save looks whether it is the chief's once more, under the lock that this wait takes. Only then is the chief's place given up. If that save does not end in time, the session is
+//! left with it. So no handle writes a checkpoint beside a later chief. A watch that takes the place of a dead chief does that under the lock of the [`Seat`], as the end does, so it takes
 //! none after the end.
+//!
+//! The drop of a supervisor may not wait. It *leaves* the session ([`Session::leave`]): that makes it no chief as well, and the last save or turn of a service that has begun gives the
+//! place up, or the drop itself where none has. A service whose session ends in its turn is refused what it wanted to write, which is no failure of the job ([`Session::turn`]).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,6 +26,7 @@ use super::builder::SupervisorSettings;
 use super::chief::{self, Phase, Place};
 use super::error::SuperviseError;
 use super::gate::Gate;
+use super::seat::Seat;
 use crate::coordinator::caller_name;
 use crate::{
     Checkpoint, Checkpoints, Coordinator, CopiedState, EventWriter, Every, Looper, SavedSections, Sections,
@@ -61,8 +65,7 @@ pub(super) struct Running<S> {
     /// From [`Supervisor::recover`](super::Supervisor::recover): why the state is not ready.
     pub(super) not_ready: Option<String>,
     pub(super) is_chief: AtomicBool,
-    /// The chief's. `None` without a directory.
-    pub(super) place: Mutex<Option<Place>>,
+    pub(super) seat: Seat<Place>,
     pub(super) events: Mutex<Option<Arc<EventWriter>>>,
     /// The services have been started.
     pub(super) serves: AtomicBool,
@@ -70,8 +73,6 @@ pub(super) struct Running<S> {
     pub(super) took_over: AtomicBool,
     /// The record says that the chief is ready.
     pub(super) begun: AtomicBool,
-    /// The session is over. Written under the lock of `place`.
-    ended: AtomicBool,
     gate: Gate,
 }
 
@@ -83,12 +84,11 @@ impl<S> Running<S> {
             restored_from: None,
             not_ready: None,
             is_chief: AtomicBool::new(false),
-            place: Mutex::new(None),
+            seat: Seat::new(None),
             events: Mutex::new(None),
             serves: AtomicBool::new(false),
             took_over: AtomicBool::new(false),
             begun: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
             gate: Gate::new(),
         }
     }
@@ -363,6 +363,7 @@ impl<S: State> Session<S> {
         if !self.is_chief() {
             return Err(SuperviseError::NotChief);
         }
+        let Some(_writes) = self.0.seat.begin() else { return Err(SuperviseError::NotChief) };
         let Some(checkpoints) = self.checkpoints() else { return Err(SuperviseError::NoCheckpoints) };
         if let Some(dir) = self.0.settings.dir.as_ref().filter(|_| self.is_replaced()) {
             return Err(SuperviseError::SecondChief { dir: dir.clone(), process: chief::process_at(dir) });
@@ -427,47 +428,59 @@ impl<S: State> Session<S> {
     }
 
     fn is_replaced(&self) -> bool {
-        lock(&self.0.place).as_ref().is_some_and(Place::is_replaced)
+        self.0.seat.with(|place| place.is_replaced()).unwrap_or(false)
     }
 
     fn is_over(&self) -> bool {
-        self.0.ended.load(Ordering::Acquire)
+        self.0.seat.is_over()
+    }
+
+    /// A turn of a service, which writes. A session that is over has no turns: one that ends in the middle of a turn refuses what is left of that, and nobody is told.
+    pub(super) fn turn(
+        &self,
+        turn: impl FnOnce() -> Result<(), SuperviseError>,
+    ) -> Result<(), SuperviseError> {
+        let Some(_writes) = self.0.seat.begin() else { return Ok(()) };
+        match turn() {
+            Err(SuperviseError::NotChief) if self.is_over() => Ok(()),
+            turned => turned,
+        }
     }
 
     /// Makes this process the chief, unless the session is over. The place is dropped then.
     pub(super) fn take_over(&self, place: Place) {
-        let mut own = lock(&self.0.place);
-        if !self.is_over() {
-            *own = Some(place);
+        self.0.seat.take_over(place, || {
             self.0.took_over.store(true, Ordering::Relaxed);
             self.0.is_chief.store(true, Ordering::Release);
-        }
+        });
     }
 
-    /// Ends the session: see the module head. Answers the chief's place, which is to be given up. `Err`: a save that was begun has not ended in this time.
+    /// Ends the session: see the module head. Answers the chief's place, which is to be given up. `Err`: a save that was begun has not ended in this time, and gives the place up itself.
     pub(super) fn end(&self, at_most: Duration) -> Result<Option<Place>, TimeoutError> {
-        {
-            let _place = lock(&self.0.place);
-            self.0.ended.store(true, Ordering::Release);
-            self.0.is_chief.store(false, Ordering::Release);
-        }
+        self.0.seat.end(|| self.0.is_chief.store(false, Ordering::Release));
         if self.0.gate.wait_for_save(at_most) {
-            Ok(lock(&self.0.place).take())
+            Ok(self.0.seat.take())
         } else {
+            self.leave();
             Err(TimeoutError::TimedOut)
         }
     }
 
+    /// Ends the session without a wait: see the module head. Does not suspend.
+    pub(super) fn leave(&self) {
+        self.0.seat.leave(|| self.0.is_chief.store(false, Ordering::Release));
+    }
+
     /// Changes what the other processes see of the chief.
     pub(super) fn tell(&self, phase: Phase) -> Result<(), SuperviseError> {
-        match &mut *lock(&self.0.place) {
-            Some(place) => Ok(place.tell(phase)?),
+        match self.0.seat.with(|place| place.tell(phase)) {
+            Some(told) => Ok(told?),
             None => Ok(()),
         }
     }
 }
 
-/// Held for a few steps only, except for the chief's place, which writes a line meanwhile.
+/// Held for a few steps only.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

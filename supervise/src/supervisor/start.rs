@@ -21,6 +21,7 @@ use super::chief::{self, ChiefRecord, ChiefView, Phase, Place};
 use super::error::{ChiefDied, SuperviseError};
 use super::preparing::{Prepared, Preparing, Readiness};
 use super::role::{Chief, ChiefDeath};
+use super::seat::Seat;
 use super::session::{Running, Session, lock};
 use super::watch::Watch;
 use super::{Supervisor, Task};
@@ -67,7 +68,7 @@ impl<S: State> Supervisor<S> {
         running.restored_from = ready.restored_from;
         running.not_ready = ready.not_ready;
         running.is_chief = is_chief.into();
-        running.place = place.into();
+        running.seat = Seat::new(place);
         running.events = lock(&self.kept_events).take().into();
         let session = Session(Arc::new(running));
         if let Some((watch, record)) = watched {
@@ -395,7 +396,7 @@ impl<S: State> Session<S> {
                             std::process::id()
                         ));
                         self.take_over(place);
-                        return Ok(self.begin()?);
+                        return Ok(self.turn(|| self.begin())?);
                     }
                     // Another one is quicker: the next look shows it.
                 }

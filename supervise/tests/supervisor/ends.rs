@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use forebear::sync::Event;
 use forebear::{CancelReason, Cancelled, Error, Failure, Request, WaitError, check_cancelled};
 use forebear_supervise::{
-    JobCancelled, JoinError, SavedSections, Sections, State, SuperviseError, Supervisor,
+    Coordinator, JobCancelled, JoinError, SavedSections, Sections, State, SuperviseError, Supervisor,
 };
 use tempfile::TempDir;
 
@@ -121,6 +121,66 @@ fn a_save_that_a_straggler_has_begun_keeps_the_next_chief_away_until_it_is_over(
     until(|| saved.lock().unwrap().is_some());
     assert_eq!(*saved.lock().unwrap(), Some(true), "what was begun is written");
     until(|| !matches!(another(), Err(SuperviseError::SecondChief { .. })));
+}
+
+#[test]
+fn a_supervisor_that_is_dropped_releases_the_lock_though_a_handle_lives_and_that_saves_nothing() {
+    let _dog = Watchdog::new("");
+    let dir = TempDir::new().unwrap();
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    for services in [false, true] {
+        let tell = failures.clone();
+        let coordinator = Coordinator::builder().on_unhandled_failure(move |failure| {
+            tell.lock().unwrap().push(failure.to_string());
+        });
+        let coordinator = coordinator.build().unwrap();
+        let supervisor = counting(dir.path()).coordinator(&coordinator).services(services).build();
+        let kept = supervisor.start().unwrap();
+        count(&kept).unwrap();
+        let saved = kept.save_now().unwrap().step;
+        drop(supervisor);
+        assert!(!kept.is_chief() && kept.should_stop() && count(&kept).is_err());
+        assert!(matches!(kept.save_now(), Err(SuperviseError::NotChief)));
+        let next = counting(dir.path()).build();
+        let restored = || next.run(|session| Ok(session.restored_from().map(|file| file.step)));
+        if services {
+            // A turn of theirs may have begun.
+            until(|| match restored() {
+                Err(SuperviseError::SecondChief { .. }) => false,
+                restored => restored.unwrap().unwrap() == Some(saved),
+            });
+        } else {
+            assert_eq!(restored().unwrap().unwrap(), Some(saved));
+        }
+        assert!(matches!(kept.save_now(), Err(SuperviseError::NotChief)));
+        assert!(kept.report(Broken(1)).is_err());
+        coordinator.join().unwrap();
+    }
+    assert_eq!(
+        *failures.lock().unwrap(),
+        Vec::<String>::new(),
+        "that its session is over is no failure of a service"
+    );
+}
+
+#[test]
+fn a_save_that_has_begun_keeps_the_lock_of_a_supervisor_that_is_dropped_until_it_is_over() {
+    let _dog = Watchdog::new("");
+    let dir = TempDir::new().unwrap();
+    let (begun, go) = (Arc::new(Event::new()), Arc::new(Event::new()));
+    let held = Held { begun: begun.clone(), go: go.clone() };
+    let supervisor = quiet(Supervisor::builder(held).dir(dir.path())).services(false).build();
+    let session = supervisor.start().unwrap();
+    let saves = session.clone();
+    let saver = forebear::spawn(move || saves.save_now().is_ok());
+    begun.wait().unwrap();
+    drop(supervisor); // does not wait
+    let another = || counting(dir.path()).build().run(|session| Ok(session.steps().get()));
+    assert!(matches!(another(), Err(SuperviseError::SecondChief { .. })), "the save may still write");
+    go.set();
+    assert!(saver.take().unwrap(), "what was begun is written");
+    assert!(!matches!(another(), Err(SuperviseError::SecondChief { .. })), "though a handle lives");
+    assert!(matches!(session.save_now(), Err(SuperviseError::NotChief)));
 }
 
 /// A state whose save waits.

@@ -430,7 +430,7 @@ fn a_supervisor_that_is_dropped_stops_its_session() {
     drop(supervisor);
     assert!(session.should_stop());
     drop(session);
-    // Once its services have ended, another chief can come.
+    // Once nothing writes any more, another chief can come.
     until(|| counting(dir.path()).build().run(|_| Ok(())).is_ok());
 }
 
