@@ -38,6 +38,7 @@ use forebear::{Cancelled, Error, Failure, Request, Runtime, TimeoutError};
 use self::board::{Board, Rules};
 pub use self::builder::CoordinatorBuilder;
 use self::delayed::Delayed;
+pub(crate) use self::join::holder_of_its_worker;
 pub use self::join::{JoinError, JoinOptions, LastCheck, Straggler};
 pub use self::joinable::{ChildFailed, Joinable};
 pub use self::looper::{Every, Looper};

@@ -10,6 +10,7 @@
 //! * `session`: what the job and its services hold.
 //! * `gate`: how a save excludes the steps.
 //! * `seat`: when the chief's place may be given up.
+//! * `overdue`: the warning that `run` waits longer than the grace.
 //! * `published`: a value that one thread sets, and whose changes others wait for.
 //! * `services`: checkpoints, summaries, the rate of steps.
 //! * `steps`: the counter of steps.
@@ -25,6 +26,7 @@ mod builder;
 mod chief;
 mod error;
 mod gate;
+mod overdue;
 mod preparing;
 mod published;
 mod role;
@@ -52,6 +54,7 @@ pub use self::steps::StepCounter;
 
 use self::builder::SupervisorSettings;
 use self::chief::Phase;
+use self::overdue::Overdue;
 use self::session::lock;
 use self::start::Mode;
 use crate::coordinator::attempt;
@@ -146,6 +149,14 @@ impl<S: State> Supervisor<S> {
     /// A stop may be requested before `f` is called, as by a signal between two sessions or during [`init`](SupervisorBuilder::init). Then `f` is not
     /// called, and the answer is `None`. An error that was reported before is the error of `run`.
     ///
+    /// # What bounds it
+    ///
+    /// `run` returns after `f` has, since `f` may borrow. So the [grace](SupervisorBuilder::stop_grace) bounds the wait for services and other workers, which begins then, and not the wait
+    /// for `f`. A stop ends the waits of `f`. It does not end `f` while that computes or blocks its thread. Nor does it while another request does so on the same thread of the runtime: a request that
+    /// has been started goes on where it was started. If `f` has not ended when the grace has passed since the stop, the supervisor [warns](SupervisorBuilder::on_warning), and names the
+    /// request that keeps the thread. Let workers that compute for long [look](Session::should_stop) for a stop, and [yield](forebear::yield_now) or run in
+    /// [a thread of their own](Coordinator::spawn_thread). Where the grace has to bound all of it, [`start`](Self::start) the session, spawn the job as a worker, and [`stop`](Self::stop).
+    ///
     /// Suspends. A cancellation point: a cancelled caller cancels `f`, and stops the session in order.
     ///
     /// # Errors
@@ -168,6 +179,8 @@ impl<S: State> Supervisor<S> {
             started => started?,
         };
         let mut ran = None;
+        let runtime = Arc::new(coordinator.runtime());
+        let (ends, overdue) = Overdue::new(&self.settings, &runtime);
         let body = || {
             // One that has come since the start began.
             if coordinator.should_stop() {
@@ -175,12 +188,13 @@ impl<S: State> Supervisor<S> {
             }
             let member = coordinator.enlist("main");
             if let Some(request) = Request::current() {
-                member.is_request(&request);
+                member.is_request_and(&request, overdue.of(request.clone()));
             }
             ran = Some(attempt(member.name(), || f(&session)));
             Ok(())
         };
-        let waited = coordinator.runtime().try_run(body);
+        let waited = runtime.try_run(body);
+        drop(ends);
         // The request may count as cancelled though `f` has come to its end. What `f` has returned counts.
         let ran = match (ran, waited) {
             // `f` says that it was cancelled, and only its request knows why.

@@ -6,8 +6,8 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebear::dump::Dump;
-use forebear::{Chain, Failure};
+use forebear::dump::{Dump, RequestInfo};
+use forebear::{Chain, Failure, RequestId};
 
 use super::board::{Join, Left, since};
 use super::{Coordinator, Joinable};
@@ -244,6 +244,9 @@ pub struct Straggler {
     pub waits_for: Option<String>,
     /// Where the worker last called [`Member::should_stop`](super::Member::should_stop). `None`: it has not.
     pub last_check: Option<LastCheck>,
+    /// The worker is a request of the coordinator's runtime, or of the joining caller's, that computes or blocks its thread: it has come to no scheduling point in the 10 ms in which the join has
+    /// looked. Other stragglers may stand on its thread. So those of this kind come first.
+    pub holds_thread: bool,
     /// The join has ended the worker by force: by SIGKILL, or by its [`Stop::kill`](super::Stop::kill).
     pub killed: bool,
 }
@@ -251,6 +254,13 @@ pub struct Straggler {
 impl fmt::Display for Straggler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.name)?;
+        if self.holds_thread {
+            f.write_str(" (computes, or blocks its thread, without a scheduling point")?;
+            return match &self.last_check {
+                Some(check) => write!(f, "; {check})"),
+                None => f.write_str(")"),
+            };
+        }
         match (&self.waits_for, &self.last_check) {
             (Some(what), _) => write!(f, " (waits for {what})"),
             (None, Some(check)) => write!(f, " ({check})"),
@@ -395,6 +405,8 @@ impl Coordinator {
                 }
             }
         }
+        // The order of registration otherwise.
+        stragglers.sort_by_key(|straggler| !straggler.holds_thread);
         stragglers
     }
 }
@@ -405,6 +417,17 @@ fn describe(left: &Left, dump: Option<&Dump>) -> Straggler {
         name: left.slot.name.clone(),
         waits_for: request.and_then(|request| Some(request.waits_for.as_ref()?.what.clone())),
         last_check: left.last.map(|(place, at)| LastCheck { place, ago: since(at) }),
+        holds_thread: request
+            .zip(dump)
+            .and_then(|(request, dump)| holder_of_its_worker(dump, request.id))
+            .is_some_and(|holder| Some(holder.id) == request.map(|request| request.id)),
         killed: false,
     }
+}
+
+/// The request that keeps the runtime's worker on which this request is: that has come to no scheduling point in time. It may be the request itself.
+pub(crate) fn holder_of_its_worker(dump: &Dump, id: RequestId) -> Option<&RequestInfo> {
+    let index = dump.request(id)?.worker?;
+    let worker = dump.workers.iter().find(|worker| worker.index == index && !worker.answered)?;
+    dump.request(worker.runs?)
 }

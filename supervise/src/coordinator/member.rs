@@ -242,9 +242,19 @@ impl Member {
     }
 
     /// The worker is this request: a stop cancels it. It ends when this member is dropped.
-    pub(crate) fn is_request(&self, request: &AnyRequest) {
-        let cancel = CancelRequest { request: request.clone(), slot: self.slot.clone() };
-        self.attach(Box::new(cancel), Some(request.clone()));
+    fn is_request(&self, request: &AnyRequest) {
+        self.is_request_and(request, || ());
+    }
+
+    /// The same. The stop calls `and` as well.
+    pub(crate) fn is_request_and(&self, request: &AnyRequest, and: impl FnOnce() + Send + 'static) {
+        let mut cancel = CancelRequest { request: request.clone(), slot: self.slot.clone() };
+        let mut and = Some(and);
+        let stopper = move || {
+            and.take().into_iter().for_each(|and| and());
+            cancel.stop();
+        };
+        self.attach(Box::new(stopper), Some(request.clone()));
     }
 
     fn attach(&self, stopper: Box<dyn Stop>, request: Option<AnyRequest>) {

@@ -399,7 +399,8 @@ impl<S: State> SupervisorBuilder<S> {
         self
     }
 
-    /// Receives warnings, as text for a human reader: what the start waits for, and what is not saved. Default: they are written to standard error. The hook must not wait.
+    /// Receives warnings, as text for a human reader: what the start waits for, what is not saved, and what
+    /// [`run`](Supervisor::run) waits for longer than the grace. Default: they are written to standard error. The hook must not wait.
     pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.settings.on_warning = Box::new(hook);
         self

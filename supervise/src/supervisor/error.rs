@@ -53,12 +53,12 @@ pub enum SuperviseError {
         /// How long this process has waited.
         waited: Duration,
     },
-    /// This process should be the chief of the directory, but another one is.
+    /// This process should be the chief of the directory, but another one is, or another supervisor of this one.
     #[non_exhaustive]
     SecondChief {
         /// The directory.
         dir: PathBuf,
-        /// The process of the chief, if that is known.
+        /// The process of the chief, if that is known. It may be this one.
         process: Option<u32>,
     },
     /// Only the chief can do this.
@@ -150,10 +150,13 @@ impl fmt::Display for SuperviseError {
             SuperviseError::SecondChief { dir, process } => {
                 write!(f, "{}: ", dir.display())?;
                 match process {
-                    Some(process) => write!(f, "process {process} is the chief there")?,
-                    None => f.write_str("another process is the chief there")?,
+                    Some(process) if *process == std::process::id() => {
+                        f.write_str("this process is the chief there, by a session of another supervisor: stop that")?;
+                    }
+                    Some(process) => write!(f, "process {process} is the chief there: end it")?,
+                    None => f.write_str("another process is the chief there: end it")?,
                 }
-                f.write_str(": end it, take another directory, or start with `Chief::No` or `Chief::Elect`")
+                f.write_str(", take another directory, or start with `Chief::No` or `Chief::Elect`")
             }
             SuperviseError::NotChief => {
                 f.write_str("only the chief writes checkpoints and summaries and has services: ask `is_chief` before")

@@ -291,3 +291,34 @@ fn r29_a_worker_may_register_itself() {
     coordinator.join().unwrap();
     thread.join().unwrap();
 }
+
+#[test]
+fn a_straggler_that_computes_without_a_scheduling_point_comes_before_those_that_stand_on_its_thread() {
+    let _dog = Watchdog::new("");
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let coordinator = Coordinator::builder().runtime(&runtime).build().unwrap();
+    let (waits, begun) = (Arc::new(Event::new()), Arc::new(Event::new()));
+    let (told, asked) = (waits.clone(), waits.clone());
+    coordinator.spawn("waits", move |me| {
+        told.set();
+        Ok(me.wait_for_stop()?)
+    });
+    let (tell, (ends, over)) = (begun.clone(), mpsc::channel::<()>());
+    coordinator.spawn("computes", move |_| {
+        asked.wait()?;
+        tell.set();
+        let _ = over.recv(); // blocks the only worker
+        Ok(())
+    });
+    begun.wait().unwrap();
+    coordinator.request_stop();
+    let error = coordinator.join_with(JoinOptions::new().grace(MS)).unwrap_err();
+    let names: Vec<_> = error.stragglers().iter().map(|one| (one.name.as_str(), one.holds_thread)).collect();
+    assert_eq!(names, [("computes", true), ("waits", false)]);
+    let text = error.to_string();
+    assert!(
+        text.contains("`computes` (computes, or blocks its thread, without a scheduling point), `waits`"),
+        "{text}"
+    );
+    drop(ends);
+}

@@ -3,14 +3,15 @@
 use std::sync::{Arc, Mutex, mpsc};
 
 use forebear::sync::Event;
-use forebear::{CancelReason, Cancelled, Error, Failure, Request, WaitError, check_cancelled};
+use forebear::{CancelReason, Cancelled, Error, Failure, Request, Runtime, WaitError, check_cancelled};
 use forebear_supervise::{
-    Coordinator, JobCancelled, JoinError, SavedSections, Sections, State, SuperviseError, Supervisor,
+    Coordinator, JobCancelled, JoinError, SavedSections, Sections, Snapshot, State, SuperviseError,
+    Supervisor,
 };
 use tempfile::TempDir;
 
-use crate::support::{Watchdog, until};
-use crate::{Broken, MS, broken, count, counting, quiet, steps};
+use crate::support::{Watchdog, hold_thread_until, until};
+use crate::{Broken, MS, Warnings, broken, count, counting, quiet, steps};
 
 #[test]
 fn a_stop_between_two_sessions_ends_the_next_one_and_a_stop_that_was_answered_does_not() {
@@ -329,4 +330,40 @@ fn a_stop_or_a_failure_during_init_ends_the_job_before_it_begins() {
         assert!(steps(dir.path()).is_empty(), "nothing is saved of a job that has not begun");
         assert!(supervisor.session().is_none());
     }
+}
+
+#[test]
+fn a_run_whose_closure_cannot_end_in_the_grace_warns_and_names_what_keeps_its_thread() {
+    let _dog = Watchdog::new("");
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let coordinator = Coordinator::builder().runtime(&runtime).build().unwrap();
+    let warnings = Warnings::default();
+    let supervisor = quiet(Supervisor::builder(Snapshot::new(1, 0_u64))).coordinator(&coordinator);
+    let supervisor = supervisor.on_warning(warnings.hook()).stop_grace(MS * 20).build();
+    // What spins ends only for the warning.
+    let told = warnings.clone();
+    let stop = coordinator.clone();
+    let ended = supervisor.run(move |session| {
+        session.coordinator().spawn("stuck", move |_| {
+            stop.request_stop();
+            hold_thread_until(|| told.have("has not returned"));
+            Ok(())
+        });
+        session.wait_for_stop()?;
+        Ok(7)
+    });
+    assert_eq!(ended.unwrap(), Some(7), "it returns once its closure can");
+    assert!(warnings.have("`run` has not returned 20ms after the stop"));
+    assert!(warnings.have("the request `stuck` computes, or blocks its thread"));
+}
+
+#[test]
+fn the_error_of_a_second_supervisor_says_if_this_process_is_the_chief() {
+    let _dog = Watchdog::new("");
+    let dir = TempDir::new().unwrap();
+    let supervisor = counting(dir.path()).build();
+    let _session = supervisor.start().unwrap();
+    let error = counting(dir.path()).build().start().map(drop).unwrap_err();
+    assert!(error.to_string().contains("this process is the chief there"), "{error}");
+    supervisor.stop().unwrap();
 }
