@@ -22,9 +22,9 @@ use crate::record::header::{AFTER, HINTED, Header, HeaderPlace, OWN_STACK, ROOT}
 use crate::schedule::held_back;
 use crate::schedule::submit;
 use crate::schedule::worker::OnWorker;
-use crate::shared::OfRuntime;
 use crate::shared::thread;
 use crate::shared::worker::OnRecord;
+use crate::shared::{OfRuntime, Shared};
 use crate::state::attention::SHUT;
 use crate::state::open;
 use crate::state::word::{Bits, HELD, NEW, PRIVATE, SUBMITTED};
@@ -236,12 +236,9 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>, refused: &m
         let entered = unsafe { open::enter(&record.open, t.word(), &t.waiters, node, is_idle) };
         let Some(is_idle) = entered else { continue };
         if t.vtable.is_completion {
-            // SAFETY: CN1: AF3; the note is taken back here.
-            unsafe { shared.note_edge(dependency) };
+            // SAFETY: AF3, and the edge was entered just now.
+            unsafe { note(shared, dependency) };
             is_noted = true;
-            if t.word().load().is_terminal() {
-                shared.forget_edge(dependency);
-            }
         }
         if is_idle {
             if work.capacity() == 0 {
@@ -289,7 +286,7 @@ pub(crate) unsafe fn ended(dependency: NonNull<Header>, listeners: &mut Listener
         listeners.report(|dependent| {
             let header = dependent.cast::<Header>();
             // AF3: this edge is open, and its handle keeps the dependency.
-            if completion.is_none() && dependency.as_ref().vtable.is_completion {
+            if dependency.as_ref().vtable.is_completion && completion.is_none() {
                 completion = Some(AnyRequest::linked(dependency));
                 mutant!("forgotten_before_it_is_queued", forget(dependency), ());
             }
@@ -310,11 +307,29 @@ pub(crate) unsafe fn ended(dependency: NonNull<Header>, listeners: &mut Listener
     }
 }
 
+/// An edge to a completion has been entered: its runtime notes that, unless the completion is over.
+///
+/// # Safety
+///
+/// The edge has a handle of the completion, and is set up by the caller.
+#[cold]
+#[inline(never)]
+unsafe fn note(shared: &Shared, completion: NonNull<Header>) {
+    // SAFETY: CN1: by contract; the note is taken back here.
+    unsafe { shared.note_edge(completion) };
+    // SAFETY: by contract.
+    if unsafe { completion.as_ref() }.word().load().is_terminal() {
+        shared.forget_edge(completion);
+    }
+}
+
 /// A completion is over, and its edges are closed.
 ///
 /// # Safety
 ///
 /// The caller has a link of it.
+#[cold]
+#[inline(never)]
 unsafe fn forget(completion: NonNull<Header>) {
     // SAFETY: by contract.
     let arena = unsafe { completion.as_ref() }.arena.get();
