@@ -217,16 +217,23 @@ impl WorkerRecord {
     #[inline(never)]
     fn look_once_more(&self, before: u64, key: u64) {
         mutant!("begins_without_a_look", return);
+        if self.post.mailbox.is_empty() && self.shared().injector.key_shortly() == NO_KEY {
+            return;
+        }
+        self.judge_what_has_come(before, key);
+    }
+
+    #[cold]
+    fn judge_what_has_come(&self, before: u64, key: u64) {
         if self.post.attention.get() & DRIVEN != 0 {
             return;
         }
-        let (shared, has_searched) = (self.shared(), before == NO_KEY);
-        let roots = if has_searched { shared.injector.key() } else { shared.injector.key_shortly() };
+        let roots = self.shared().injector.key();
         if !self.post.mailbox.is_empty() || roots < key {
             self.post.attention.raise(OLDER);
-        } else if has_searched && roots != NO_KEY {
+        } else if before == NO_KEY && roots != NO_KEY {
             // Its pusher may have told nobody, as this worker searched.
-            shared.raise_older(roots);
+            self.shared().raise_older(roots);
         }
     }
 
