@@ -56,6 +56,9 @@ const ONE: usize = 2;
 /// wait. So a waiter for 100 permits gets the next 100 that are released, however many waiters want a single one. Permits are handed over: a
 /// woken waiter has them.
 ///
+/// A wait for permits raises nobody: a request that holds a permit keeps its own priority, however urgent the waiter is, since any request or thread may return the permit. Locks do raise
+/// their holder.
+///
 /// ```
 /// use forebear::sync::Semaphore;
 ///

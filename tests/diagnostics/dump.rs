@@ -300,6 +300,7 @@ fn a_pool_waits_for_its_members() {
         });
         let (dump, wait) = waits(runtime, "owner");
         assert_eq!(wait.reason, Reason::Pool, "{dump}");
+        assert!(dump.find("lane of a pool").is_some(), "{dump}");
         go.set();
         owner.wait().unwrap();
     });

@@ -18,6 +18,9 @@ use super::{Scope, Signal, TimerClient, TimerError, configured, instant_after};
 /// Bind the guard to a name: `let _timer = expires(..)?`. With `let _ = expires(..)?` it is dropped at once, and nothing is guarded; Rust has no warning for
 /// that. [`within`] runs a closure under the timer, and leaves no guard to drop.
 ///
+/// `Ok` says that the client has taken the timer, and not always that the server watches it. The client of a local server waits for no answer. A server that refuses a timer, as beyond
+/// `local::Limits::timers_of_one`, calls its hooks, and a later call that acquires a timer returns the refusal. So a program that comes near the limit gives its server a higher one.
+///
 /// "May be reaped": not exactly then, but as soon as the server has seen it. What reaping is depends on the pair of client and
 /// server. Where it kills a process, everything in that process ends.
 ///

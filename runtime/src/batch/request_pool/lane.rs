@@ -6,12 +6,15 @@
 //! If values are handed on, a lane runs one member only: the value keeps the place, and the waiter should take it soon.
 //! Otherwise the lane continues, and first yields to the ready fibers of its worker: started members, and the waiter.
 
+use std::marker::PhantomData;
+
 use forebear_context::error::WaitError;
 
 use super::member::{Admitted, Alarm, Turn};
 use super::run::{LaneNext, MemberOutcome, Run, Values};
 use crate::api::any::AnyRequest;
 use crate::api::scope::Scope;
+use crate::record::cell::{For, Named, Plain};
 use crate::record::fiber::{self, Fiber};
 use crate::schedule::admission;
 use crate::schedule::held_back::{Name, Why};
@@ -26,11 +29,20 @@ pub(super) struct Lane<'scope, 'run, 'env, T> {
     begun: bool,
 }
 
+/// What a dump calls a lane: the type of its closure says nothing to a user.
+struct LaneOfPool;
+
+impl Named for LaneOfPool {
+    fn type_name() -> &'static str {
+        "lane of a pool"
+    }
+}
+
 impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
     /// Spawns a lane. [`Run::step`] has counted it as spare.
     pub(super) fn spawn(run: &'run Run<'env, T>, scope: &'scope Scope<'scope, 'run>) -> AnyRequest {
         let lane = Lane { run, scope, begun: false };
-        scope.spawn(move || lane.go()).to_untyped()
+        scope.spawn_callable(For(Plain(move || lane.go()), PhantomData::<fn(LaneOfPool)>)).to_untyped()
     }
 
     fn go(mut self) {
