@@ -35,7 +35,8 @@ pub enum WaitError {
     Failed(Failure),
     /// The wait has closed a cycle in which each party waits for the next, with the names. If the end of a `join`, a `scope` or a pool closed it, or
     /// it is very long, another wait in the cycle gets this error. The other waits of the cycle continue when the one with the error returns or
-    /// fails.
+    /// fails. A wait with a time limit of its own closes no cycle. The deadline of a request and the time limit of a region are no such limits: a cycle is named at
+    /// once, though they would end it later.
     CircularWait(Cycle),
     /// Other handles exist, so the value cannot be moved out. Only from `take`.
     Shared,

@@ -36,9 +36,9 @@ fn a_dependent_that_ends_leaves_all_that_it_is_after_before_any_of_that_ends() {
     });
 }
 
-/// The workers have gone, so both dependents are refused. Which of them the finisher finds first is its own affair.
+/// The shutdown ends both dependents on this thread. Which of them it finds first is its own affair.
 #[test]
-fn dependents_of_a_completion_end_together_when_the_workers_have_gone() {
+fn dependents_of_a_completion_end_together_when_their_runtime_is_shut_down() {
     for (completes, is_first) in [(true, true), (true, false), (false, true), (false, false)] {
         on_each_of(&[1, 2], |runtime| {
             let (captures, place, ends) = waits_for();
@@ -50,30 +50,41 @@ fn dependents_of_a_completion_end_together_when_the_workers_have_gone() {
             let both = if is_first { [&waits, &wanted] } else { [&wanted, &waits] };
             both.into_iter().for_each(|dependent| _ = dependent.submit());
             runtime.shutdown(Duration::from_secs(60)).unwrap();
-            assert!(both.iter().all(|dependent| !dependent.is_done()));
+            assert_eq!(ends.get(), 1);
+            ends_cancelled(&waits);
+            ends_cancelled(&wanted);
             if completes {
                 completer.complete(()).unwrap();
             } else {
                 drop(completer);
             }
             assert_eq!(ends.get(), 1);
-            ends_cancelled(&waits);
-            ends_cancelled(&wanted);
         });
     }
 }
 
-/// The workers have gone, so the dependent is refused. Its captures wait for what a thread completes that waits for a set, and hears of the same end.
+/// Up as soon as it is dropped.
+struct Raises(Flag);
+
+impl Drop for Raises {
+    fn drop(&mut self) {
+        self.0.raise();
+    }
+}
+
+/// A shutdown ends the dependent. Its captures wait for what a thread completes that waits for a set, and hears of what the dependent was after.
 #[test]
-fn captures_of_a_refused_dependent_wait_for_what_a_set_hears_of() {
+fn captures_of_an_aborted_dependent_wait_for_what_a_set_hears_of() {
     on_each_of(&[1, 2], |runtime| {
         let (captures, place, ends) = waits_for();
         let (completer, answer) = runtime.enter(|| Request::completer("answer"));
         let (next, wanted) = runtime.enter(|| Request::completer("next"));
         place.set(wanted).unwrap();
-        let refused = Request::builder().detached().on(runtime).after(&answer).build(move || drop(captures));
-        refused.submit();
-        runtime.shutdown(Duration::from_secs(60)).unwrap();
+        let dropping = Flag::new();
+        let raises = Raises(dropping.clone());
+        let aborted =
+            Request::builder().detached().on(runtime).after(&answer).build(move || drop((raises, captures)));
+        aborted.submit();
         let listens = Flag::new();
         thread::scope(|threads| {
             let (answer, up) = (answer.clone(), listens.clone());
@@ -84,10 +95,13 @@ fn captures_of_a_refused_dependent_wait_for_what_a_set_hears_of() {
                 next.complete(()).unwrap();
             });
             listens.wait();
+            let ending = threads.spawn(|| runtime.shutdown(Duration::from_secs(60)));
+            dropping.wait();
             completer.complete(()).unwrap();
             listener.joined().unwrap();
+            ending.joined().unwrap().unwrap();
         });
-        ends_cancelled(&refused);
+        ends_cancelled(&aborted);
         assert_eq!(ends.get(), 1);
     });
 }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use forebear::sync::Event;
+use forebear::time::try_timeout;
 use forebear::{CancelReason, Cycle, OrUnwind, Request, Runtime, State, WaitError, shield, yield_now};
 
 use super::support::{Count, Flag, Watchdog, on_each, on_each_of, until};
@@ -64,6 +65,33 @@ fn a_cycle_longer_than_a_walk_is_found_by_an_idle_worker() {
             let ring: Vec<_> = (0..n).map(|i| format!("r{i}")).collect();
             assert_goes_round(&told[0].1, &ring.iter().map(String::as_str).collect::<Vec<_>>());
         }
+    });
+}
+
+/// Only a wait's own limit keeps it out of a cycle.
+#[test]
+fn a_cycle_is_named_at_once_though_a_deadline_and_a_regions_limit_would_end_it() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    on_each(|runtime| {
+        let (told, known) = (Arc::new(Mutex::new(Vec::new())), Known::new());
+        let requests: Vec<_> = (0..2)
+            .map(|i| {
+                let (told, known) = (told.clone(), known.clone());
+                let f = move || {
+                    let answer = try_timeout(HOUR, || Ok(*known.get(1 - i).wait()?));
+                    told.lock().unwrap().extend(answer.err().and_then(|error| error.cycle().cloned()));
+                };
+                let builder = Request::builder().name(format!("r{i}")).timeout(HOUR);
+                runtime.enter(|| builder.build(f))
+            })
+            .collect();
+        known.set(&requests);
+        requests.iter().for_each(|request| _ = request.submit());
+        requests.iter().for_each(|request| *request.wait().unwrap());
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        assert_eq!(told.len(), 1, "{told:?}");
+        let names = names(&told[0]);
+        assert!(["r0", "r1"].iter().all(|name| names.contains(name)), "{names:?}");
     });
 }
 
