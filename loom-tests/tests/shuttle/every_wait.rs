@@ -41,7 +41,7 @@ fn things(runtime: &Runtime) -> (Arc<Things>, Others) {
             its.up();
             until_cancelled();
         });
-        // What has not begun could run on the stack of who waits for it.
+        // What has not begun could run on its waiter's stack.
         while begun.get() == 0 {
             yield_now();
         }

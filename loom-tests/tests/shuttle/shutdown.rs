@@ -172,8 +172,8 @@ fn what_is_after_a_completion_runs_before_its_runtime_is_finished() {
     });
 }
 
-/// Two threads submit what is after a completion while the runtime is shut down. One completion is completed meanwhile, and one when all is over: whoever waits
-/// is told, and nothing waits for the second.
+/// Two threads submit what is after a completion while the runtime is shut down. One completion is completed meanwhile, and one when all is over: each
+/// waiter gets an answer, and nothing waits for the second.
 #[test]
 fn what_is_after_a_completion_and_comes_during_a_shutdown_runs_or_is_ended() {
     roam(3, &["run", "ended"], |answers| {

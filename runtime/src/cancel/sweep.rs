@@ -109,7 +109,7 @@ pub(crate) fn take_unstarted(shared: &Shared) -> Unstarted {
     Unstarted(taken)
 }
 
-/// What is after completions, directly or not. Whoever submits such a dependent later finds the runtime shut, or over ([`crate::shared::completions`]).
+/// What is after completions, directly or not. A thread that submits such a dependent later finds the runtime shut, or over ([`crate::shared::completions`]).
 fn add_dependents(shared: &Shared, taken: &mut Vec<NonNull<Header>>) {
     for completion in shared.awaited_completions() {
         dependents::each_blocked(completion.header(), |dependent| {

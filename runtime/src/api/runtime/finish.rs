@@ -34,7 +34,7 @@
 //!   under the lock of its mailbox, and is notified under the same lock.
 //!
 //! * *Held*: what it is after is one of these, and its end refuses the request. Or it is after a completion, which nobody may ever complete. Step 1 takes all that
-//!   is after completions, directly or not, and whoever submits such a request later finds the runtime shut ([`crate::shared::completions`]). The
+//!   is after completions, directly or not, and a thread that submits such a request later finds the runtime shut ([`crate::shared::completions`]). The
 //!   completion itself has no code, and stays.
 //!
 //! All of these spare requests below a *shielded region*. The region's end delivers the mark of its request. If the request had no mark
