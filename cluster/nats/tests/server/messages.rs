@@ -3,8 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use forebear_cluster::ClusterError;
 use forebear_cluster::engine::MAX_SLOTS;
+use forebear_cluster::{ClusterCoordinator, ClusterError, RemoteValue};
+use forebear_cluster_nats::NatsControl;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::sieve::Sieve;
@@ -67,10 +68,17 @@ pub(crate) fn is_chunk(message: &str, job: &str) -> bool {
     message.strip_prefix('H').unwrap_or(message).starts_with(&subject)
 }
 
-/// Messages of the worker get lost from its third chunk on, so it has put two when it is killed. Then a third one comes, which its network had.
-#[test]
-#[ignore = "needs a server: ci/nats"]
-fn what_a_worker_that_is_killed_has_put_in_part_is_purged_while_the_job_goes_on() {
+/// A job whose only worker has put a part of an object.
+struct Interrupted {
+    job: String,
+    sieve: Sieve,
+    control: NatsControl,
+    cluster: ClusterCoordinator,
+    value: RemoteValue<Vec<u8>>,
+}
+
+/// Messages of the worker get lost from its third chunk on, so it has put two.
+fn interrupted() -> Interrupted {
     let (job, sieve) = (job(), Sieve::before(shared_port()));
     let engine = engine(&sieve.url(), &job, LONG).workers(1);
     let control = engine.control();
@@ -82,6 +90,14 @@ fn what_a_worker_that_is_killed_has_put_in_part_is_purged_while_the_job_goes_on(
     });
     let value = cluster.schedule(&BYTES, 1 << 20).unwrap();
     until(|| objects(&shared_url(), &job) == 1);
+    Interrupted { job, sieve, control, cluster, value }
+}
+
+/// The worker is killed. Then a third chunk comes, which its network had.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn what_a_worker_that_is_killed_has_put_in_part_is_purged_while_the_job_goes_on() {
+    let Interrupted { job, sieve, control, cluster, value } = interrupted();
     let subject = chunks(&shared_url(), &job).remove(0);
     control.kill("worker-0");
     sieve.lose(|_| false);
@@ -100,17 +116,7 @@ fn what_a_worker_that_is_killed_has_put_in_part_is_purged_while_the_job_goes_on(
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn what_a_worker_that_is_killed_has_put_in_part_is_purged_when_the_server_hears_it() {
-    let (job, sieve) = (job(), Sieve::before(shared_port()));
-    let engine = engine(&sieve.url(), &job, LONG).workers(1);
-    let control = engine.control();
-    let cluster = start(engine).start().unwrap();
-    let (its, mut seen) = (job.clone(), 0);
-    sieve.lose(move |message| {
-        seen += usize::from(is_chunk(message, &its));
-        seen > 2
-    });
-    let value = cluster.schedule(&BYTES, 1 << 20).unwrap();
-    until(|| objects(&shared_url(), &job) == 1);
+    let Interrupted { job, sieve, control, cluster, value } = interrupted();
     let (asks, mut asked) = (format!("STREAM.INFO.OBJ_FB_{job}_"), 0);
     sieve.lose(move |message| {
         let is_first = message.contains("\"offset\":0,");
