@@ -48,6 +48,17 @@ pub enum Contenders {
     Mixed,
 }
 
+/// What two contexts hand to each other in a [`Load::HandOver`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handed {
+    /// The only permit of a semaphore, held for some hundreds of nanoseconds. Two tasks.
+    Permit,
+    /// The turn at a barrier for two. Two tasks; for a rival that has none: threads.
+    Turn,
+    /// An item, over a bounded channel of this capacity. Two threads that are not the runtime's.
+    Item(usize),
+}
+
 /// The number that grows in a [`Load::Growth`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grows {
@@ -348,6 +359,14 @@ pub enum Load {
         /// How many items there may be in the channel.
         capacity: usize,
     },
+    /// Two tasks, made by a thread that is not the runtime's and waits for them, or two such threads, hand something to each other `n` times. An operation is one of
+    /// these times.
+    HandOver {
+        /// How often.
+        n: u64,
+        /// What.
+        of: Handed,
+    },
     /// `roots` trees of tasks, 85 in each, which stamp when they became known and when they began. The stamps show how often a
     /// runtime picks a younger task than the oldest that it could have picked. An operation is a task.
     Forest {
@@ -445,6 +464,7 @@ impl Load {
             Load::Roots { roots, children } => roots * children,
             Load::Lock { n } | Load::ReadLock { n } | Load::PingPong { n, .. } | Load::Oneshot { n, .. } => n,
             Load::LockContended { tasks, each } | Load::LockYield { tasks, each } => tasks * each,
+            Load::HandOver { n, .. } => n,
             Load::Mpsc { senders, each, .. } => senders * each,
             Load::Forest { roots, .. } => work::forest::tasks(roots),
             Load::Idle { .. } => 1,
@@ -505,6 +525,7 @@ impl Load {
             Load::Append { of, many } => Load::Append { of, many: many.min(9) },
             Load::PingPong { n, across } => Load::PingPong { n: n.min(100), across },
             Load::Mpsc { senders, each, capacity } => Load::Mpsc { senders, each: each.min(1_000), capacity },
+            Load::HandOver { n, of } => Load::HandOver { n: n.min(1_000), of },
             Load::Oneshot { n, spawned } => Load::Oneshot { n: n.min(1_000), spawned },
             Load::Forest { roots, arrivals } => Load::Forest { roots: roots.min(8), arrivals },
             Load::Idle { millis } => Load::Idle { millis: millis.min(20) },

@@ -9,6 +9,7 @@
 //! * [`error`]: the errors that every waiting method shares;
 //! * [`clock`]: the monotonic clock, and one that tests move by hand;
 //! * [`fetch`]: prefetching of memory;
+//! * [`retries`]: how often a wait retries before it costs a wake-up;
 //! * `source`: the arms of a wait for several things at once;
 //! * [`shim`]: the only source of atomics, cells, locks and threads, so that loom and shuttle can model what ships.
 //!
@@ -19,6 +20,7 @@ pub mod context;
 pub mod error;
 pub mod fetch;
 pub mod lineage;
+pub mod retries;
 pub mod shim;
 #[doc(hidden)]
 pub mod source;

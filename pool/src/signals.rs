@@ -247,6 +247,11 @@ impl Signals {
         self.parkers[worker].enter();
     }
 
+    /// Whether there is a token for the worker.
+    pub(crate) fn has_token(&self, worker: usize) -> bool {
+        self.parkers[worker].has_token()
+    }
+
     /// Consumes the worker's token. The worker has to check all sources of work afterwards.
     pub(crate) fn clear(&self, worker: usize) {
         self.parkers[worker].clear();

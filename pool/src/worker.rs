@@ -8,17 +8,19 @@
 //!            found                          found
 //!   look ───────────▶ Some(task)   search ──────────▶ Some(task), pass the search on
 //!    │ nothing             ▲          │ nothing in 28 µs, or others search
-//!    └─────────────────────┼──────────┘
+//!    └─────────────────────┼──────────┘ and it has stood by in vain
 //!                          │          ▼
 //!         woken: look again└──── announce, look, block ────▶ None, if stopping and allowed
 //! ```
 //!
 //! `signals/README.md` says which step may skip a wake-up, and why none is lost.
 
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use forebear_context::retries::Retries;
 use forebear_context::shim::{Arc, hint, mutant, time};
 
 use crate::state::States;
@@ -28,6 +30,8 @@ use crate::{Supply, WorkerState};
 const ROUNDS_PER_CLOCK: u32 = 4;
 /// Pauses between two looks of a searcher.
 const PAUSES_PER_ROUND: u32 = 16;
+/// Pauses between two looks for a token, which only its waker writes.
+const PAUSES_PER_TOKEN: u32 = 4;
 
 /// One of an engine's threads, from inside. Lives on that thread and never leaves it.
 ///
@@ -70,8 +74,20 @@ pub struct Worker<S: Supply> {
     index: usize,
     /// How long to search before sleeping; zero: one more look; `None`: not at all.
     search: Option<Duration>,
+    /// Whether it still pays to stand by.
+    retries: Cell<Retries>,
     /// Not `Send`: signals know this thread as the one that sleeps in this place.
     thread: PhantomData<*const ()>,
+}
+
+/// How a worker that stood by goes on.
+enum StandBy {
+    /// It was woken: it looks for what that was for.
+    Woken,
+    /// The other search has ended: it searches.
+    Searches,
+    /// Neither: it sleeps.
+    InVain,
 }
 
 impl<S: Supply> Worker<S> {
@@ -82,7 +98,7 @@ impl<S: Supply> Worker<S> {
         search: Option<Duration>,
     ) -> Worker<S> {
         supply.signals().enter(index);
-        Worker { supply, states, index, search, thread: PhantomData }
+        Worker { supply, states, index, search, retries: Cell::new(Retries::new()), thread: PhantomData }
     }
 
     /// Makes the calling thread worker `index` of `supply` without an engine: a thread that the caller owns and drives.
@@ -158,7 +174,18 @@ impl<S: Supply> Worker<S> {
             }
             if let Some(limit) = self.search {
                 searching = searching || signals.try_search();
+                let stands_by = !searching && !limit.is_zero();
+                if stands_by {
+                    match self.stand_by() {
+                        StandBy::Woken => continue,
+                        StandBy::Searches => searching = true,
+                        StandBy::InVain => {}
+                    }
+                }
                 if searching && let Some(task) = self.search(limit) {
+                    if stands_by {
+                        self.stood_by_well();
+                    }
                     return Some(self.found(task, true));
                 }
             }
@@ -228,6 +255,45 @@ impl<S: Supply> Worker<S> {
     /// Checks all sources of work once.
     fn look(&self) -> Option<S::Task> {
         self.supply.take(self.index).or_else(|| self.supply.steal(self.index))
+    }
+
+    /// Another worker searches, so this one is about to sleep. First it waits for a wake-up by name, or for the end of that search, for about as long as a sleep
+    /// costs, if that has paid off lately ([`Retries`]).
+    ///
+    /// Two requests of two workers may hand something to each other all the time, such as a permit. When one of them has just handed it over, both workers are idle for
+    /// a moment. Without this the worker that came second would sleep each time.
+    fn stand_by(&self) -> StandBy {
+        let signals = self.supply.signals();
+        let mut retries = self.retries.get();
+        let mut tried = 0;
+        let outcome = loop {
+            if signals.has_token(self.index) {
+                retries.found();
+                break StandBy::Woken;
+            }
+            if signals.try_search() {
+                break StandBy::Searches;
+            }
+            if !retries.again(tried) {
+                break StandBy::InVain;
+            }
+            tried += 1;
+            for _ in 0..ROUNDS_PER_CLOCK * PAUSES_PER_ROUND / PAUSES_PER_TOKEN {
+                if signals.has_token(self.index) {
+                    break;
+                }
+                (0..PAUSES_PER_TOKEN).for_each(|_| hint::spin_loop());
+            }
+        };
+        self.retries.set(retries);
+        outcome
+    }
+
+    /// It searched after it had stood by, and found something.
+    fn stood_by_well(&self) {
+        let mut retries = self.retries.get();
+        retries.found();
+        self.retries.set(retries);
     }
 
     /// Looks again and again for `limit`; once, if that is zero. By time and not by rounds: what a round costs differs

@@ -13,6 +13,7 @@ pub mod features;
 pub mod fib;
 pub mod graph;
 pub mod growth;
+pub mod hand_over;
 pub mod idle;
 pub mod inversions;
 pub mod memory;
@@ -50,6 +51,7 @@ pub const ALL: &[&Claim] = &[
     &mutex_yield::CLAIM,
     &fairness::CLAIM,
     &append::CLAIM,
+    &hand_over::CLAIM,
     &mpsc::CLAIM,
     &oneshot::CLAIM,
     &timer::CLAIM,

@@ -452,6 +452,7 @@ impl Rival for Forebear {
             Load::PingPong { n, across: Across::One } => rt.run(|| sync::ping_pong(n)),
             Load::PingPong { n, across } => sync::ping_pong_across(rt, n, across),
             Load::Mpsc { senders, each, capacity } => rt.run(|| sync::mpsc(senders, each, capacity)),
+            Load::HandOver { n, of } => sync::hand_over(rt, n, of),
             Load::Oneshot { n, spawned } => rt.run(|| sync::oneshots(n, spawned)),
             Load::Timer { tasks, each, standing } => rt.run(|| time::timers(tasks, each, standing)),
             Load::Timeouts { n } => rt.run(|| time::met(n)),

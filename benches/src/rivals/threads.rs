@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, RwLock};
 use std::thread;
 
-use crate::load::{Across, How, Load};
+use crate::load::{Across, Handed, How, Load};
 use crate::rival::{Rival, Run};
 use crate::work;
 
@@ -78,6 +78,8 @@ impl Rival for Threads {
             Load::PingPong { n, across: Across::Asleep } => sync::ping_pong::<sync::Std>(n),
             Load::Mpsc { senders, each, capacity } => sync::mpsc::<sync::Std>(senders, each, capacity),
             Load::Oneshot { n, spawned: false } => sync::oneshots::<sync::Std>(n),
+            Load::HandOver { n, of: Handed::Turn } => sync::meet(n),
+            Load::HandOver { n, of: Handed::Item(capacity) } => sync::mpsc::<sync::Std>(1, n, capacity),
             _ => return None,
         })
     }

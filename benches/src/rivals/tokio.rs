@@ -235,6 +235,7 @@ impl Rival for Tokio {
             Load::LockContended { tasks, each } => self.inside(sync::contended(tasks, each, false)),
             Load::LockYield { tasks, each } => self.inside(sync::contended(tasks, each, true)),
             Load::Contend { of, many, sections } => sync::contend(&self.runtime, of, many, sections),
+            Load::HandOver { n, of } => return sync::hand_over(&self.runtime, n, of),
             Load::PingPong { n, across: Across::One } => self.inside(sync::ping_pong(n)),
             Load::PingPong { n, across } => sync::ping_pong_across(n, across),
             Load::Mpsc { senders, each, capacity } => self.inside(sync::mpsc(senders, each, capacity)),

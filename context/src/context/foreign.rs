@@ -1,5 +1,8 @@
 //! The context of a thread that is no worker: parking blocks it.
 //!
+//! Before the thread blocks it checks the slot for about as long as a wake-up takes, if that has paid off lately ([`Retries`]). A waker signals the condition
+//! only if the thread has blocked: a flag under the mutex says so.
+//!
 //! The slot is settled under a mutex, so the unlock is the last access of a waker. Once the waiter has taken that mutex
 //! after the settling, it may end, and so may its thread (C1). A park always takes it: it goes through
 //! [`block`](ForeignContext::block) until `block` has seen the wait settled, even if the slot is settled before. (A
@@ -14,16 +17,30 @@ use std::time::{Duration, Instant};
 use super::{Alarm, Cause, Context, OwnerWait, Table, Ticket, current, set_current};
 use crate::clock::deadline_after;
 use crate::error::Cycle;
+use crate::retries::Retries;
 use crate::shim::atomic::AtomicU64;
-use crate::shim::{Condvar, Mutex, mutant, time};
+use crate::shim::{Condvar, Mutex, MutexGuard, hint, mutant, time};
+
+/// Between two checks of the slot.
+const PAUSES: u32 = 4;
+/// Checks of the slot in one retry: about 1.2 µs.
+const CHECKS: u32 = 12;
 
 /// A foreign thread's context, and what it blocks on.
 #[repr(C)]
 pub struct ForeignContext {
     context: Context,
-    /// Whether the owner was nudged since it last looked.
-    lock: Mutex<bool>,
+    lock: Mutex<Owner>,
     settled: Condvar,
+}
+
+/// What a waker has to know of the thread.
+#[derive(Debug, Default)]
+struct Owner {
+    /// It was nudged since it last looked.
+    nudged: bool,
+    /// It waits at the condition.
+    blocked: bool,
 }
 
 static TABLE: Table = ForeignContext::TABLE;
@@ -74,7 +91,7 @@ impl ForeignContext {
     pub unsafe fn with_table(table: &'static Table) -> ForeignContext {
         // SAFETY: by contract.
         let context = unsafe { Context::new(table) };
-        ForeignContext { context, lock: Mutex::new(false), settled: Condvar::new() }
+        ForeignContext { context, lock: Mutex::new(Owner::default()), settled: Condvar::new() }
     }
 
     /// The context proper. It is the first field, so a pointer to one is a pointer to the other.
@@ -107,35 +124,82 @@ impl ForeignContext {
     ) -> bool {
         // SAFETY: by contract and `repr(C)`.
         let this = unsafe { &*std::ptr::from_ref(context).cast::<ForeignContext>() };
-        let Ok(mut guard) = this.lock.lock() else { std::process::abort() };
+        this.check_before_block();
+        let mut guard = this.lock();
         let mut deadline = deadline;
-        while context.is_waiting() && !std::mem::take(&mut *guard) {
-            match deadline.into_iter().chain(look).min() {
-                None => match this.settled.wait(guard) {
-                    Ok(again) => guard = again,
-                    Err(_) => std::process::abort(),
-                },
-                Some(at) => {
-                    let left = at.saturating_duration_since(time::now());
-                    if left.is_zero() {
-                        if deadline != Some(at) {
-                            break;
-                        }
-                        let ticket = Ticket(context.slot_now() & !super::STATE);
-                        context.settle(ticket, Cause::TimedOut);
-                        // If that is refused the wait was chosen, and is about to be ended.
-                        deadline = None;
-                        continue;
-                    }
-                    match this.settled.wait_timeout(guard, left) {
-                        Ok((again, _)) => guard = again,
-                        Err(_) => std::process::abort(),
-                    }
-                }
+        while context.is_waiting() && !std::mem::take(&mut guard.nudged) {
+            let Some(at) = deadline.into_iter().chain(look).min() else {
+                guard = this.sleep(guard, None);
+                continue;
+            };
+            let left = at.saturating_duration_since(time::now());
+            if !left.is_zero() {
+                guard = this.sleep(guard, Some(left));
+                continue;
             }
+            if deadline != Some(at) {
+                break;
+            }
+            let ticket = Ticket(context.slot_now() & !super::STATE);
+            context.settle(ticket, Cause::TimedOut);
+            // If that is refused the wait was chosen, and is about to be ended.
+            deadline = None;
         }
         // Before the lock is given up: nobody settles it without.
         mutant!("nudge_ends_a_park", true, !context.is_waiting())
+    }
+
+    /// Checks for a while whether there is a reason to return, as long as that has paid off lately.
+    fn check_before_block(&self) {
+        if cfg!(any(loom, shuttle)) {
+            // A check changes nothing.
+            return;
+        }
+        let mut retries = RETRIES.with(Cell::get);
+        let mut tried = 0;
+        while self.context.is_waiting() && !self.is_nudged() && retries.again(tried) {
+            tried += 1;
+            for _ in 0..CHECKS {
+                if !self.context.is_waiting() {
+                    retries.found();
+                    break;
+                }
+                (0..PAUSES).for_each(|_| hint::spin_loop());
+            }
+        }
+        RETRIES.with(|kept| kept.set(retries));
+    }
+
+    /// Whether it was nudged; false if a waker is at it just now.
+    fn is_nudged(&self) -> bool {
+        self.lock.try_lock().is_ok_and(|owner| owner.nudged)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Owner> {
+        self.lock.lock().unwrap_or_else(|_| std::process::abort())
+    }
+
+    /// Waits at the condition, for so long at most.
+    fn sleep<'a>(
+        &'a self,
+        mut owner: MutexGuard<'a, Owner>,
+        left: Option<Duration>,
+    ) -> MutexGuard<'a, Owner> {
+        owner.blocked = !cfg!(mutant = "nobody_knows_who_is_blocked");
+        let back = match left {
+            None => self.settled.wait(owner).ok(),
+            Some(left) => self.settled.wait_timeout(owner, left).ok().map(|(owner, _)| owner),
+        };
+        let mut owner = back.unwrap_or_else(|| std::process::abort());
+        owner.blocked = false;
+        owner
+    }
+
+    /// Signals the condition, if the thread waits there.
+    fn rouse(&self, owner: &Owner) {
+        if owner.blocked {
+            self.settled.notify_one();
+        }
     }
 
     /// Blocks the calling thread until it is nudged, or until then, whatever its wait. That a wait is settled does not end this.
@@ -146,16 +210,13 @@ impl ForeignContext {
     pub unsafe fn block_for_nudge(context: &Context, until: Instant) {
         // SAFETY: by contract and `repr(C)`.
         let this = unsafe { &*std::ptr::from_ref(context).cast::<ForeignContext>() };
-        let Ok(mut guard) = this.lock.lock() else { std::process::abort() };
-        while !std::mem::take(&mut *guard) {
+        let mut guard = this.lock();
+        while !std::mem::take(&mut guard.nudged) {
             let left = until.saturating_duration_since(time::now());
             if left.is_zero() {
                 return;
             }
-            match this.settled.wait_timeout(guard, left) {
-                Ok((again, _)) => guard = again,
-                Err(_) => std::process::abort(),
-            }
+            guard = this.sleep(guard, Some(left));
         }
     }
 
@@ -168,9 +229,9 @@ impl ForeignContext {
     pub unsafe fn nudge(context: NonNull<Context>) {
         // SAFETY: by contract; `repr(C)`.
         let this = unsafe { context.cast::<ForeignContext>().as_ref() };
-        let Ok(mut guard) = this.lock.lock() else { std::process::abort() };
-        *guard = true;
-        this.settled.notify_all();
+        let mut owner = this.lock();
+        owner.nudged = true;
+        this.rouse(&owner);
     }
 
     /// Settles the wait and wakes the thread, or refuses.
@@ -181,15 +242,15 @@ impl ForeignContext {
     pub unsafe fn release(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
         // SAFETY: C1; `repr(C)`.
         let this = unsafe { context.cast::<ForeignContext>().as_ref() };
-        let Ok(guard) = this.lock.lock() else { std::process::abort() };
+        let owner = this.lock();
         let won = this.context.settle(ticket, cause);
         // Loom switches at its own operations only, and would find nothing between these two.
         #[cfg(any(mutant = "settled_skips_prepare", mutant = "nudge_ends_a_park"))]
         crate::shim::thread::yield_now();
         if won {
-            this.settled.notify_all();
+            this.rouse(&owner);
         }
-        drop(guard);
+        drop(owner);
         won
     }
 
@@ -201,11 +262,11 @@ impl ForeignContext {
     pub unsafe fn release_chosen(context: NonNull<Context>, ticket: Ticket) {
         // SAFETY: what was chosen does not go on before this; `repr(C)`.
         let this = unsafe { context.cast::<ForeignContext>().as_ref() };
-        let Ok(guard) = this.lock.lock() else { std::process::abort() };
+        let owner = this.lock();
         // SAFETY: by contract.
         unsafe { this.context.settle_chosen(ticket) };
-        this.settled.notify_all();
-        drop(guard);
+        this.rouse(&owner);
+        drop(owner);
     }
 }
 
@@ -358,10 +419,12 @@ unsafe fn is_alone(_: &Context) -> bool {
 #[cfg(not(loom))]
 crate::shim::thread_local! {
     static TURNS: Cell<u64> = const { Cell::new(0) };
+    static RETRIES: Cell<Retries> = const { Cell::new(Retries::new()) };
 }
 #[cfg(loom)]
 crate::shim::thread_local! {
     static TURNS: Cell<u64> = Cell::new(0);
+    static RETRIES: Cell<Retries> = Cell::new(Retries::new());
 }
 
 /// # Safety

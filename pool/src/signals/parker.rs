@@ -49,6 +49,11 @@ impl Parker {
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
     }
 
+    /// Whether there is a token.
+    pub(super) fn has_token(&self) -> bool {
+        self.state.load(Acquire) == NOTIFIED
+    }
+
     /// Consumes the token, if there is one. What was made visible before it was left is visible afterwards.
     pub(super) fn clear(&self) {
         self.state.swap(EMPTY, AcqRel);

@@ -51,10 +51,11 @@ use std::mem::MaybeUninit;
 
 use forebear_context::context::{Label, Ticket};
 use forebear_context::error::internal::drop_each;
+use forebear_context::retries::Retries;
 use forebear_context::shim::mutant;
 
 use super::error::{TryRecvError, TrySendError};
-use super::retries::{NOBODY, Retries, pause};
+use super::sides::{NOBODY, pause};
 use crate::guarded::Guarded;
 use crate::lock_queue::{Chosen, ChosenList, LockQueue, Place};
 

@@ -11,7 +11,7 @@ use forebear_context::shim::{Arc, mutant};
 
 use super::core::{Channel, UNBOUNDED};
 use super::error::{RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError};
-use super::retries::is_in_a_hurry;
+use super::sides::is_in_a_hurry;
 use crate::here::with_context;
 
 /// So many items at most are made room for before there are any.

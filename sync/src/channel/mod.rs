@@ -60,7 +60,7 @@ mod error;
 #[cfg(panic = "unwind")]
 mod iter;
 pub mod oneshot;
-mod retries;
+mod sides;
 mod try_iter;
 pub mod watch;
 

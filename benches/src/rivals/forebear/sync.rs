@@ -7,13 +7,13 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use forebear::channel::{Receiver, Sender, bounded, oneshot};
-use forebear::sync::{Mutex, RwLock};
+use forebear::sync::{Mutex, RwLock, Semaphore};
 use forebear::{Request, Runtime, spawn};
 
 use super::{pause, sum, taken};
-use crate::load::{Across, Contenders};
+use crate::load::{Across, Contenders, Handed};
 use crate::rival::Run;
-use crate::work::contend::{Contest, Locked, append, is_thread};
+use crate::work::contend::{Contest, Locked, append, is_thread, spin};
 
 pub(super) fn alone(n: u64) -> Run {
     let number = Mutex::new(0);
@@ -186,6 +186,38 @@ pub(super) fn mpsc(senders: u64, each: u64, capacity: usize) -> Run {
         }
         items + sum(senders)
     })
+}
+
+/// Two requests, each of which calls `one` so often.
+fn by_two(rt: &Runtime, n: u64, one: impl Fn() -> u64 + Clone + Send + 'static) -> Run {
+    Run::timed(|| {
+        let both = [one.clone(), one].map(|one| rt.spawn(move || (0..n).map(|_| one()).sum()));
+        both.into_iter().map(taken::<u64>).sum()
+    })
+}
+
+pub(super) fn hand_over(rt: &Runtime, n: u64, of: Handed) -> Run {
+    match of {
+        Handed::Permit => {
+            let only = Arc::new(Semaphore::new(1));
+            by_two(rt, n / 2, move || {
+                let _permit = only.acquire().expect("nobody cancels");
+                spin();
+                1
+            })
+        }
+        Handed::Turn => {
+            let barrier = Arc::new(forebear::sync::Barrier::new(2));
+            by_two(rt, n, move || barrier.wait().expect("nobody cancels").is_leader().into())
+        }
+        Handed::Item(capacity) => {
+            let (sender, receiver) = bounded(capacity);
+            Run::timed(|| {
+                thread::spawn(move || (0..n).for_each(|_| sender.send(1).expect("somebody receives")));
+                std::iter::from_fn(|| receiver.recv().ok()).sum()
+            })
+        }
+    }
 }
 
 pub(super) fn oneshots(n: u64, spawned: bool) -> Run {

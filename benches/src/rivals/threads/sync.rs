@@ -2,12 +2,12 @@
 
 use std::hint::black_box;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use super::Threads;
 #[cfg(feature = "rivals")]
-use crate::load::{Across, Load};
+use crate::load::{Across, Handed, Load};
 #[cfg(feature = "rivals")]
 use crate::rival::Rival;
 use crate::rival::Run;
@@ -95,8 +95,21 @@ pub(in crate::rivals) fn run_channels<C: Channel>(threads: &Threads, load: Load)
         Load::PingPong { n, across: Across::Asleep } => ping_pong::<C>(n),
         Load::Mpsc { senders, each, capacity } => mpsc::<C>(senders, each, capacity),
         Load::Oneshot { n, spawned: false } => oneshots::<C>(n),
+        Load::HandOver { n, of: Handed::Item(capacity) } => mpsc::<C>(1, n, capacity),
         Load::Coarse { .. } => return threads.run(load),
         _ => return None,
+    })
+}
+
+/// Two threads meet at a barrier again and again.
+pub(super) fn meet(n: u64) -> Run {
+    let barrier = Barrier::new(2);
+    let meet = || (0..n).filter(|_| barrier.wait().is_leader()).count() as u64;
+    Run::timed(|| {
+        thread::scope(|scope| {
+            let other = scope.spawn(meet);
+            meet() + other.join().expect("a thread panicked")
+        })
     })
 }
 

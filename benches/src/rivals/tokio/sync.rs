@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Barrier, Mutex, Semaphore, oneshot};
 use tokio::task::{spawn, yield_now};
 
 use super::sum;
-use crate::load::{Across, Contenders};
+use crate::load::{Across, Contenders, Handed};
 use crate::rival::Run;
 use crate::work::contend::{Contest, Locked, is_thread, spin};
 
@@ -46,6 +46,47 @@ pub(super) async fn contended(tasks: u64, each: u64, yields: bool) -> Run {
         *number.lock().await + none
     })
     .await
+}
+
+async fn hold_in_turn(n: u64, only: Arc<Semaphore>) -> u64 {
+    for _ in 0..n {
+        let _permit = only.acquire().await.expect("nobody closes it");
+        spin();
+    }
+    n
+}
+
+async fn meet(n: u64, barrier: Arc<Barrier>) -> u64 {
+    let mut led = 0;
+    for _ in 0..n {
+        led += u64::from(barrier.wait().await.is_leader());
+    }
+    led
+}
+
+/// Its bounded channel blocks threads, too, if they are not tokio's.
+pub(super) fn hand_over(runtime: &Runtime, n: u64, of: Handed) -> Option<Run> {
+    Some(match of {
+        Handed::Permit => {
+            let only = Arc::new(Semaphore::new(1));
+            let hold = || runtime.spawn(hold_in_turn(n / 2, only.clone()));
+            Run::timed(|| runtime.block_on(sum(vec![hold(), hold()])))
+        }
+        Handed::Turn => {
+            let barrier = Arc::new(Barrier::new(2));
+            let meet = || runtime.spawn(meet(n, barrier.clone()));
+            Run::timed(|| runtime.block_on(sum(vec![meet(), meet()])))
+        }
+        Handed::Item(capacity) => {
+            let (sender, mut receiver) = channel(capacity);
+            Run::timed(|| {
+                thread::spawn(move || {
+                    (0..n).for_each(|_| sender.blocking_send(1).expect("somebody receives"));
+                });
+                std::iter::from_fn(|| receiver.blocking_recv()).sum()
+            })
+        }
+    })
 }
 
 /// Its lock blocks threads, too, if they are not tokio's.

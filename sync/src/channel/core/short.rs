@@ -28,7 +28,7 @@ use forebear_context::shim::mutant;
 
 use super::batch::ShortPop;
 use super::{Channel, ChannelState, Slot, Spot, Store};
-use crate::channel::retries::{NOBODY, on_of};
+use crate::channel::sides::{NOBODY, on_of};
 use crate::guarded::Hold;
 use crate::lock_queue::{Chosen, Place};
 

@@ -22,7 +22,7 @@
 //! To wait for a context of another worker, and to be woken by it, moves several memory lines from core to core, for
 //! both. If both sides run, and one is only a little faster, that would happen for each item. A receiver would take one
 //! item from a full channel and wake a sender, which finds room for one item and waits again. So an operation *retries*
-//! before it waits, a few times, with pauses in between ([`Retries`](crate::channel::retries::Retries)). It does so if
+//! before it waits, a few times, with pauses in between ([`Retries`](forebear_context::retries::Retries)). It does so if
 //! the other side seems to be on another worker. A retry that succeeds mostly finds room, or items, for many
 //! operations. Meanwhile the operation is not among the waiters, and delays no other; as soon as there is another
 //! waiter, it becomes a waiter, too. The number of retries follows their recent success: where they fail they stop, but
@@ -38,7 +38,7 @@ use forebear_context::shim::mutant;
 use super::short::{Held, ShortPut, ShortTake};
 use super::{Channel, ChannelState, ChannelStep, Slot, Spot, Store, wake};
 use crate::channel::error::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
-use crate::channel::retries::{ROOM, SOMETHING, is_in_a_hurry, on_of, pause};
+use crate::channel::sides::{ROOM, SOMETHING, is_elsewhere, is_in_a_hurry, on_of, pause};
 use crate::lock_queue::Place;
 
 impl<T, S: Store<T>> Channel<T, S> {
@@ -166,7 +166,8 @@ impl<T, S: Store<T>> Channel<T, S> {
                         state.put_on = on_of(context);
                         if !hurries
                             && state.senders.is_empty()
-                            && state.sends.again(state.put_on, state.took_on, looked)
+                            && is_elsewhere(state.put_on, state.took_on)
+                            && state.sends.again(looked)
                         {
                             return Err(TrySendError::Full(item));
                         }
@@ -235,8 +236,7 @@ impl<T, S: Store<T>> Channel<T, S> {
         }
         loop {
             #[cfg(mutant = "receiver_is_listed_without_a_look")]
-            let seen =
-                self.state.with_mut(|state| state.take(&self.batch, || crate::channel::retries::NOBODY));
+            let seen = self.state.with_mut(|state| state.take(&self.batch, || crate::channel::sides::NOBODY));
             let take = |state: &mut ChannelState<T, S>| {
                 #[cfg(mutant = "receiver_is_listed_without_a_look")]
                 return (seen, state).0;
@@ -249,7 +249,8 @@ impl<T, S: Store<T>> Channel<T, S> {
                     state.took_on = on_of(context);
                     if !hurries
                         && state.receivers.is_empty()
-                        && state.receives.again(state.took_on, state.put_on, looked)
+                        && is_elsewhere(state.took_on, state.put_on)
+                        && state.receives.again(looked)
                     {
                         return (Err(TryRecvError::Empty), false, None);
                     }
