@@ -260,6 +260,12 @@ impl Context {
         self.urgency.set(Some(urgency));
     }
 
+    /// Whether it [shows](Self::show) words.
+    #[inline]
+    pub fn shows_words(&self) -> bool {
+        self.attention.get().is_some()
+    }
+
     /// The root key of the most urgent that runs here, or waits for it; smaller goes first.
     #[inline]
     pub fn urgency(&self) -> u64 {
@@ -285,6 +291,15 @@ impl Context {
         self.attention
             .get()
             .is_some_and(|word| unsafe { word.as_ref() }.load(Ordering::Relaxed) & CANCEL_BITS == 0)
+    }
+
+    /// Calls `f`, in which [`is_undisturbed`](Self::is_undisturbed) is true. Of a context that shows no words, and was asked by a call just before. `f` does not suspend.
+    pub fn as_undisturbed<R>(&self, f: impl FnOnce() -> R) -> R {
+        let calm = AtomicU32::new(0);
+        self.attention.set(Some(NonNull::from(&calm)));
+        let answer = f();
+        self.attention.set(None);
+        answer
     }
 
     /// Whether the request on top was cancelled, so that a wait that a cancel can end is to be refused. Called by the stack's own code.

@@ -126,7 +126,8 @@ impl Options {
         if cfg!(any(loom, shuttle)) {
             return self.search.map(|_| Duration::ZERO);
         }
-        self.search.filter(|_| self.workers <= cores())
+        // One worker has a core: then nothing is counted, which takes longer than to start a thread.
+        self.search.filter(|_| self.workers <= 1 || self.workers <= cores())
     }
 }
 

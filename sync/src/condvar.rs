@@ -12,11 +12,16 @@
 //! chosen. The chosen waiter answers `Ok`, even if it was cancelled since. So each notification reaches a waiter that answers `Ok`, if there
 //! is one.
 //!
+//! *Notification against a newcomer.* A notification that finds nobody is the usual one, so it reads a flag and takes no lock. A waiter sets the flag
+//! before it releases the mutex. So a thread that has had the mutex after that, or knows of the wait otherwise, reads the flag set; to any other the wait may
+//! come after its notification.
+//!
 //! # Invariants
 //!
 //! * **V1** While a waiter is listed, `mutex` is the lock that all listed waiters will take again.
 //! * **V2** `wait` returns with the mutex locked, or unwinds. If it unwinds without the mutex, the guard knows
 //!   that, and releases nothing.
+//! * **V3** Whenever the lock of the list is free, `is_waited_for` says whether the list has waiters.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,6 +31,7 @@ use std::time::Duration;
 
 use forebear_context::context::{Context, Label, Lock, Reason, with_foreign};
 use forebear_context::error::{Cancelled, TimeoutError};
+use forebear_context::shim::atomic::{AtomicBool, Ordering};
 
 use crate::guarded::Guarded;
 use crate::here::with_context;
@@ -75,6 +81,8 @@ static MUTEX: Lock = called("Mutex");
 /// ```
 pub struct Condvar {
     label: Label,
+    /// V3.
+    is_waited_for: AtomicBool,
     waiters: Guarded<Waiters>,
 }
 
@@ -98,7 +106,7 @@ impl Condvar {
     #[must_use]
     pub const fn new() -> Condvar {
         let waiters = Waiters { queue: LockQueue::new(), mutex: Cell::new(ptr::null()) };
-        Condvar { label: Label::NONE, waiters: Guarded::new(waiters) }
+        Condvar { label: Label::NONE, is_waited_for: AtomicBool::new(false), waiters: Guarded::new(waiters) }
     }
 
     /// The same, with a name, which dumps and `Debug` show.
@@ -119,7 +127,7 @@ impl Condvar {
     #[cfg(loom)]
     pub fn new() -> Condvar {
         let waiters = Waiters { queue: LockQueue::new(), mutex: Cell::new(ptr::null()) };
-        Condvar { label: Label::NONE, waiters: Guarded::new(waiters) }
+        Condvar { label: Label::NONE, is_waited_for: AtomicBool::new(false), waiters: Guarded::new(waiters) }
     }
 
     /// The name that was given to it.
@@ -328,10 +336,16 @@ impl Condvar {
     /// let changed = Condvar::new();
     /// assert_eq!(changed.notify(2), 0); // there is no waiter
     /// ```
-    #[inline(never)]
+    #[inline]
     pub fn notify(&self, n: usize) -> usize {
+        if self.is_waited_for.load(Ordering::Relaxed) { self.wake(n) } else { 0 }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&self, n: usize) -> usize {
         let mut chosen = ChosenList::new();
-        self.waiters.with(|waiters| {
+        self.change(|waiters| {
             for _ in 0..n {
                 // SAFETY: L1; they are woken below.
                 match unsafe { waiters.queue.choose() } {
@@ -341,6 +355,16 @@ impl Condvar {
             }
         });
         chosen.wake()
+    }
+
+    /// Changes the list, under its lock.
+    fn change<R>(&self, change: impl FnOnce(&Waiters) -> R) -> R {
+        self.waiters.with(|waiters| {
+            let answer = change(waiters);
+            #[cfg(not(mutant = "condvar_is_waited_for_late"))]
+            self.is_waited_for.store(!waiters.queue.is_empty(), Ordering::Relaxed);
+            answer
+        })
     }
 
     /// Wakes all waiters, and returns how many there were. Never waits.
@@ -405,7 +429,7 @@ impl QueuedWaiter<()> for Waiter<'_> {
         unsafe {
             self.mutex.unlock();
         }
-        let entered = self.condvar.waiters.with(|waiters| {
+        let entered = self.condvar.change(|waiters| {
             if !waiters.queue.is_empty() && waiters.mutex.get() != mine {
                 return false;
             }
@@ -421,13 +445,15 @@ impl QueuedWaiter<()> for Waiter<'_> {
             unsafe {
                 self.mutex.unlock()
             };
+            #[cfg(mutant = "condvar_is_waited_for_late")]
+            self.condvar.is_waited_for.store(true, Ordering::Relaxed);
         }
         entered
     }
 
     fn leave(&self, place: &Place) -> bool {
         // SAFETY: L1.
-        self.condvar.waiters.with(|waiters| unsafe { waiters.queue.remove(place) });
+        self.condvar.change(|waiters| unsafe { waiters.queue.remove(place) });
         true
     }
 }

@@ -86,14 +86,15 @@ const COUNTS: &[Count] = &[
     },
     Count {
         name: "skynet",
-        load: |n| (Load::Skynet { leaves: 1_000, how: How::Value }, n),
-        size: 20,
+        // Large, since a thread waits for each repeat, and checks for a while before it blocks.
+        load: |n| (Load::Skynet { leaves: 10_000, how: How::Value }, n),
+        size: 2,
         runtimes: &["forebear", "natural", "chili", "forte", "rayon", "smol", "tokio"],
     },
     Count {
         name: "skynet-scopes",
-        load: |n| (Load::Skynet { leaves: 1_000, how: How::Scope }, n),
-        size: 20,
+        load: |n| (Load::Skynet { leaves: 10_000, how: How::Scope }, n),
+        size: 2,
         runtimes: &["natural", "rayon"],
     },
     Count {

@@ -358,7 +358,8 @@ impl RuntimeBuilder {
     pub fn build(self) -> Result<Runtime, BuildError> {
         // Counted if need be: that takes longer than to start a thread.
         let cores = LazyCell::new(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let workers = self.workers.unwrap_or_else(|| *cores);
+        // A seeded runtime has one seat.
+        let workers = self.workers.unwrap_or_else(|| if self.seed.is_some() { 1 } else { *cores });
         if workers > MAX_WORKERS {
             return Err(BuildError::Workers { asked: workers, max: MAX_WORKERS });
         }

@@ -9,7 +9,7 @@
 //!
 //! | not short | since |
 //! |---|---|
-//! | the lock is taken; a cancel may concern the caller; its context shows no words | the answer takes a call |
+//! | the lock is taken; a cancel may concern the caller | the answer takes a call |
 //! | the side of the other is over | there is nothing to send or receive |
 //! | several receivers wait, or the one has left its wait, or its wait is held | the queue decides who is next |
 //! | several items of another worker are there, at a receive; the batch's lock is taken, or a visit begins with pauses | a batch is filled, or waited for |
@@ -102,6 +102,29 @@ impl<T, S: Store<T>> Channel<T, S> {
             Some(ShortTake::Park(ticket))
         };
         held.try_with_mut(take).unwrap_or_else(|held| ShortTake::General(Some(held)))
+    }
+
+    /// [`put_shortly`](Self::put_shortly) for a context that shows no words, as that of a thread which is no worker: whether a cancel concerns it takes a call.
+    #[cold]
+    pub(super) fn put_after_a_call(&self, context: &Context, item: &ManuallyDrop<T>) -> ShortPut<'_, T, S> {
+        if context.is_cancelled() {
+            return ShortPut::General(None);
+        }
+        context.as_undisturbed(|| self.put_shortly(context, item))
+    }
+
+    /// The same for [`take_shortly`](Self::take_shortly).
+    #[cold]
+    pub(super) fn take_after_a_call(
+        &self,
+        context: &Context,
+        spot: &mut Spot<T>,
+        item: &mut MaybeUninit<T>,
+    ) -> ShortTake<'_, T, S> {
+        if context.is_cancelled() {
+            return ShortTake::General(None);
+        }
+        context.as_undisturbed(|| self.take_shortly(context, spot, item))
     }
 }
 

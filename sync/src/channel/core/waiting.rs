@@ -144,14 +144,25 @@ impl<T, S: Store<T>> Channel<T, S> {
     /// Puts, or stands among the senders.
     #[inline(never)]
     #[track_caller]
-    fn prepare_send(
-        &self,
+    fn prepare_send<'a>(
+        &'a self,
         context: &Context,
         mut item: T,
         spot: &mut Spot<T>,
         hurries: bool,
-        mut held: Option<Held<'_, T, S>>,
+        mut held: Option<Held<'a, T, S>>,
     ) -> ChannelStep<Result<(), SendTimeoutError<T>>> {
+        if held.is_none() && !context.shows_words() {
+            let kept = ManuallyDrop::new(item);
+            match self.put_after_a_call(context, &kept) {
+                ShortPut::Stored => return ChannelStep::Done(Ok(())),
+                ShortPut::Given(receiver) => {
+                    receiver.wake();
+                    return ChannelStep::Done(Ok(()));
+                }
+                ShortPut::General(hold) => (held, item) = (hold, ManuallyDrop::into_inner(kept)),
+            }
+        }
         // Under the lock nothing is asked: it was asked before.
         if held.is_none() && context.is_cancelled() {
             return ChannelStep::Done(Err(SendTimeoutError::Cancelled(item)));
@@ -218,13 +229,22 @@ impl<T, S: Store<T>> Channel<T, S> {
     /// Takes, or stands among the receivers.
     #[inline(never)]
     #[track_caller]
-    fn prepare_receive(
-        &self,
+    fn prepare_receive<'a>(
+        &'a self,
         context: &Context,
         spot: &mut Spot<T>,
         hurries: bool,
-        mut held: Option<Held<'_, T, S>>,
+        mut held: Option<Held<'a, T, S>>,
     ) -> ChannelStep<Result<T, RecvTimeoutError>> {
+        if held.is_none() && !context.shows_words() {
+            let mut item = MaybeUninit::uninit();
+            match self.take_after_a_call(context, spot, &mut item) {
+                // SAFETY: by this answer the item was written.
+                ShortTake::Taken => return ChannelStep::Done(Ok(unsafe { item.assume_init() })),
+                ShortTake::Park(ticket) => return ChannelStep::Park(ticket),
+                ShortTake::General(hold) => held = hold,
+            }
+        }
         // Under the lock nothing is asked: it was asked before.
         if held.is_none() && context.is_cancelled() {
             return ChannelStep::Done(Err(RecvTimeoutError::Cancelled));
