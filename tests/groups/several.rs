@@ -419,6 +419,34 @@ fn who_waits_for_a_member_of_its_set_continues_at_once_when_it_is_cancelled() {
     });
 }
 
+/// A cancelled request waits for nothing, and whoever gets the set from it does.
+#[test]
+fn what_a_cancelled_request_puts_into_a_set_comes_out_when_it_has_ended() {
+    on_each(|runtime| {
+        let (mut completers, answers) = promised(runtime, 3);
+        complete(&mut completers, 1);
+        let (told, sets) = mpsc::channel();
+        let maker = root(runtime).spawn(move || {
+            Request::current().unwrap().abort(CancelReason::Asked);
+            let mut set = RequestSet::from_iter(answers);
+            let (number, answer) = set.try_next().expect("one of them has ended");
+            assert_eq!((number, answer.get()), (1, Some(&1)));
+            assert!(set.try_next().is_none(), "the others have not ended");
+            assert!(set.wait_next().is_err());
+            told.send(set).unwrap();
+        });
+        assert!(maker.wait().is_err());
+        let mut set = sets.come().unwrap();
+        assert!(set.try_next().is_none(), "they still have not");
+        for at in [2, 0] {
+            complete(&mut completers, at);
+            let (number, answer) = set.wait_next().unwrap().unwrap();
+            assert_eq!((number, answer.take().unwrap()), (at, at));
+        }
+        assert!(set.wait_next().unwrap().is_none());
+    });
+}
+
 #[test]
 fn a_waiter_runs_what_only_the_set_of_another_wants() {
     on_each_of(&[1], |runtime| {

@@ -69,5 +69,5 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub mod internal {
     pub use super::name::ShownName;
     pub use super::panicked::{Each, drop_contained, drop_each};
-    pub use super::unwind::{Unwound, payload_into_error, unwind_with};
+    pub use super::unwind::{Unwound, caught, payload_into_error, resume, unwind_with};
 }

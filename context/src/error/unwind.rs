@@ -80,6 +80,21 @@ pub fn payload_into_error(payload: Box<dyn Any + Send>) -> Result<Error, Box<dyn
     })
 }
 
+/// An unwind was caught on this stack, and goes on later or elsewhere, if at all.
+#[doc(hidden)]
+#[cold]
+pub fn caught() {
+    note(false);
+}
+
+/// Continues an unwind whose payload was caught, perhaps on another stack.
+#[doc(hidden)]
+#[cold]
+pub fn resume(payload: Box<dyn Any + Send>) -> ! {
+    note(payload.is::<Unwound>());
+    std::panic::resume_unwind(payload)
+}
+
 /// Notes on the current stack whether an error travels there.
 fn note(travels: bool) {
     if let Some(context) = current() {

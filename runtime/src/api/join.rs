@@ -14,10 +14,10 @@
 use std::any::Any;
 use std::cell::UnsafeCell; // not modelled: a branch is touched by its one claimer
 use std::mem::{ManuallyDrop, needs_drop};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use forebear_context::error::internal::drop_contained;
+use forebear_context::error::internal::{caught, drop_contained, resume};
 use forebear_context::error::{Error, WaitError};
 
 use crate::api::origin;
@@ -82,6 +82,9 @@ unsafe fn run<B: FnOnce() -> R, R>(branch: *const Branch<Header>) {
         let this = &*branch.cast::<JoinBranch<B, R>>();
         let job = this.job();
         let result = catch_unwind(AssertUnwindSafe(job));
+        if result.is_err() {
+            caught();
+        }
         (*this.body.get()).result = ManuallyDrop::new(result);
     }
 }
@@ -91,6 +94,9 @@ unsafe fn run<B: FnOnce() -> R, R>(branch: *const Branch<Header>) {
 /// Both always run. The first stays on this stack, so it need not be `Send`; either may wait, also for what the other
 /// does, and also on one worker. Costs a few nanoseconds if no worker takes the second. In a foreign thread the second
 /// is offered to the runtime at once, which costs more: a tight recursion begins in [`Runtime::run`](crate::Runtime::run).
+///
+/// A worker offers the second to others when it comes to a fork, a spawn or another scheduling point after they have run out of work. So do not let the first poll in a loop, without any of these, for what the
+/// second does: the second might never begin. A wait of forebear is a scheduling point.
 ///
 /// Suspends before the first closure if something older is ready on this worker, and continues after that. It also suspends while another worker runs
 /// the second.
@@ -167,6 +173,7 @@ fn second_after<A, B: FnOnce() -> R, R>(first: A, job: B) -> (A, R) {
 #[cold]
 #[inline(never)]
 fn unwind_after<B: FnOnce() -> R, R>(job: B, payload: Box<dyn Any + Send>) -> ! {
+    caught();
     unwind_without(catch_unwind(AssertUnwindSafe(job)), payload)
 }
 
@@ -176,7 +183,7 @@ fn unwind_after<B: FnOnce() -> R, R>(job: B, payload: Box<dyn Any + Send>) -> ! 
 #[inline(never)]
 fn unwind_without<T>(other: T, payload: Box<dyn Any + Send>) -> ! {
     drop_contained(other);
-    resume_unwind(payload)
+    resume(payload)
 }
 
 /// The end of a join whose second branch was published.

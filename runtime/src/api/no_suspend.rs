@@ -1,8 +1,9 @@
 //! [`no_suspend`]: opens a region in which a stack must not be left. The rule is in [`mod@crate::record::no_suspend`].
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::foreign;
+use forebear_context::error::internal::resume;
 
 /// Calls `f`, and has every wait inside it panic that would suspend the request or block the thread; the message says
 /// `name`. For calls into code that keeps a borrow in a thread-local for as long as they last (`scoped_tls` and its like),
@@ -39,5 +40,5 @@ pub fn no_suspend<R>(name: &str, f: impl FnOnce() -> R) -> R {
     let result = catch_unwind(AssertUnwindSafe(f));
     fiber.no_suspend.set(outer);
     count.set(count.get() - 1);
-    result.unwrap_or_else(|payload| resume_unwind(payload))
+    result.unwrap_or_else(|payload| resume(payload))
 }

@@ -13,11 +13,11 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::ptr;
 use std::time::Duration;
 
-use forebear_context::error::internal::{drop_contained, payload_into_error, unwind_with};
+use forebear_context::error::internal::{drop_contained, payload_into_error, resume, unwind_with};
 use forebear_context::error::{CancelReason, Error, WaitError};
 
 use crate::api::builder::make;
@@ -123,7 +123,7 @@ fn goes_on(payload: Box<dyn Any + Send>, refusal: Option<WaitError>) -> WaitErro
             refusal
         }
         (Ok(error), _) => unwind_with(error, forebear_context::context::in_request()),
-        (Err(payload), _) => resume_unwind(payload),
+        (Err(payload), _) => resume(payload),
     }
 }
 

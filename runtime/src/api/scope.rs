@@ -36,11 +36,11 @@
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::Reason;
-use forebear_context::error::internal::drop_contained;
+use forebear_context::error::internal::{drop_contained, resume};
 use forebear_context::error::{CancelReason, Cancelled, Error, TimeoutError, WaitError};
 
 use crate::api::any::AnyRequest;
@@ -355,7 +355,7 @@ pub fn try_scope<'env, R>(
 #[inline(never)]
 fn unwind_without(error: Option<WaitError>, payload: Box<dyn Any + Send>) -> ! {
     drop_contained(error);
-    resume_unwind(payload)
+    resume(payload)
 }
 
 /// An error on its way out, as what a wait answers.

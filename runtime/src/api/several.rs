@@ -5,6 +5,11 @@
 //! costs the same however many members there are, and a wait costs nothing for members that are not over. A set waits
 //! by itself, or as an [arm] of a `select!`.
 //!
+//! # Put in by a cancelled request
+//!
+//! A cancelled request waits for nothing, so a member that it puts in gets no listener. The set notes its place among the *late* ones. When somebody who is not cancelled takes or
+//! waits for the next, these register first.
+//!
 //! # From outside
 //!
 //! A set may have requests of several runtimes, one of which gives up. If the waiter is not a worker of the one runtime
@@ -16,7 +21,7 @@ use std::time::Duration;
 
 use forebear_context::context::in_request;
 use forebear_context::error::internal::{Each, unwind_with};
-use forebear_context::error::{Cancelled, Error, TimeoutError};
+use forebear_context::error::{Cancelled, Error, TimeoutError, WaitError};
 use forebear_context::shim::Arc;
 
 use crate::api::request::Request;
@@ -87,6 +92,8 @@ pub struct RequestSet<T> {
     /// The number of the next member.
     next: usize,
     of: MemberRuntimes,
+    /// The places of members that a cancelled request has put in, and that have no listener yet. A member may have gone.
+    late: Vec<SetPlace>,
 }
 
 enum SetSlot<T> {
@@ -114,6 +121,7 @@ impl<T> RequestSet<T> {
             len: 0,
             next: 0,
             of: MemberRuntimes::Few(Vec::new()),
+            late: Vec::new(),
         }
     }
 
@@ -140,6 +148,8 @@ impl<T> RequestSet<T> {
 
     /// Puts a request in, and submits it. Answers the number by which it comes out: 0 for the first, then 1, and so on. Does not suspend.
     ///
+    /// If the calling request is cancelled, the new member is not submitted before somebody who is not cancelled takes or waits for the next.
+    ///
     /// ```
     /// use forebear::{Request, RequestSet};
     ///
@@ -155,7 +165,7 @@ impl<T> RequestSet<T> {
         let slot = self.free;
         let place = SetPlace { slot, number };
         let mut entry = SetEntry { number, request, registration: Registration::default(), reported: false };
-        entry.reported = !self.enter(&mut entry, place);
+        self.enter(&mut entry, place);
         match self.slots.get_mut(slot) {
             Some(free) => {
                 let SetSlot::Free(next) = *free else { unreachable!("the slot is free") };
@@ -170,8 +180,8 @@ impl<T> RequestSet<T> {
         number
     }
 
-    /// False: there is nothing to wait for, and the core has been told.
-    fn enter(&mut self, entry: &mut SetEntry<T>, place: SetPlace) -> bool {
+    /// Registers a listener with the request of the entry. If there is nothing to wait for, tells the core; if the caller is cancelled, notes the place as late.
+    fn enter(&mut self, entry: &mut SetEntry<T>, place: SetPlace) {
         let core = &self.core;
         let notice = || Member { core: Arc::clone(core), place };
         let header = entry.request.header_ptr();
@@ -181,13 +191,32 @@ impl<T> RequestSet<T> {
         match entered {
             Some(RegisterResult::Entered(shared, _) | RegisterResult::Stands(shared)) => {
                 self.of.note(shared);
-                true
+            }
+            Some(RegisterResult::Refused(WaitError::Cancelled)) if !entry.request.is_done() => {
+                self.late.push(place);
             }
             // The request itself answers why, when it is asked.
             Some(RegisterResult::Over | RegisterResult::Refused(_)) | None => {
+                entry.reported = true;
                 core.tell(place);
-                false
             }
+        }
+    }
+
+    /// Registers the late members, unless the caller is cancelled.
+    #[cold]
+    fn enter_late(&mut self) {
+        for place in std::mem::take(&mut self.late) {
+            let Some(slot) = self.slots.get_mut(place.slot) else { continue };
+            let kept = std::mem::replace(slot, SetSlot::Free(0));
+            let kept = match kept {
+                SetSlot::Taken(mut entry) if entry.number == place.number => {
+                    self.enter(&mut entry, place);
+                    SetSlot::Taken(entry)
+                }
+                other => other,
+            };
+            self.slots[place.slot] = kept;
         }
     }
 
@@ -207,6 +236,9 @@ impl<T> RequestSet<T> {
     /// assert_eq!((number, answer.take().unwrap()), (0, 7));
     /// ```
     pub fn try_next(&mut self) -> Option<(usize, Request<T>)> {
+        if !self.late.is_empty() {
+            self.enter_late();
+        }
         loop {
             let place = self.core.pop()?;
             let current = matches!(self.slots.get(place.slot), Some(SetSlot::Taken(entry)) if entry.number == place.number);

@@ -12,9 +12,10 @@
 //! lives, and is written when the arm gets its node (`schedule/branches.rs`). A branch that is private when a region opens belongs to a join that began before. It gets its
 //! node then, so that it is not taken for one that was made in the region.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
+use forebear_context::error::internal::resume;
 use forebear_context::error::{CancelReason, Cancelled};
 use forebear_context::shim::mutant;
 
@@ -132,7 +133,7 @@ pub fn shield<R>(f: impl FnOnce() -> R) -> R {
     open(fiber, top);
     let result = catch_unwind(AssertUnwindSafe(f));
     close(top);
-    result.unwrap_or_else(|payload| resume_unwind(payload))
+    result.unwrap_or_else(|payload| resume(payload))
 }
 
 /// Opens the outermost region of the request on top of the fiber.

@@ -145,9 +145,13 @@ fn report(coroutine: &Coroutine) -> ! {
     line.put_escaped(name);
     line.put("' overflowed its ");
     line.put_number(size >> 10);
-    line.put(" KiB stack: give it more, up to ");
-    line.put_number(MAX >> 10);
-    line.put(" KiB, by Request::builder().stack_size(bytes), or all by RuntimeBuilder::stack_size\n");
+    if size < MAX {
+        line.put(" KiB stack: give it more, up to ");
+        line.put_number(MAX >> 10);
+        line.put(" KiB, by Request::builder().stack_size(bytes), or all by RuntimeBuilder::stack_size\n");
+    } else {
+        line.put(" KiB stack, and no request can have a larger one: recurse less deeply, put large values into boxes, or call it on a thread with a larger stack\n");
+    }
     // SAFETY: the buffer is ours. Nothing can be done about a failed write.
     unsafe {
         libc::write(2, line.text.as_ptr().cast(), line.len);

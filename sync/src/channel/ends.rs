@@ -386,7 +386,7 @@ macro_rules! getters {
                 self.len() >= self.shared.channel.capacity()
             }
 
-            /// How many items it holds at most; `None`: any number.
+            /// How many items it holds at most; `None`: any number, as of a channel that was made with `usize::MAX`.
             pub fn capacity(&self) -> Option<usize> {
                 Some(self.shared.channel.capacity()).filter(|&capacity| capacity != UNBOUNDED)
             }

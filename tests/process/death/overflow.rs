@@ -17,13 +17,17 @@ const MOST: usize = (16 << 10) - 16;
 /// The one line of the report, all of standard error.
 #[track_caller]
 fn assert_reported(end: &End, name: &str, size: usize) {
-    assert_eq!(
-        end.stderr,
+    let remedy = if size < MOST {
         format!(
-            "forebear: request '{name}' overflowed its {size} KiB stack: give it more, up to {MOST} KiB, by \
-             Request::builder().stack_size(bytes), or all by RuntimeBuilder::stack_size\n"
+            ": give it more, up to {MOST} KiB, by Request::builder().stack_size(bytes), or all by \
+             RuntimeBuilder::stack_size"
         )
-    );
+    } else {
+        ", and no request can have a larger one: recurse less deeply, put large values into boxes, or call it \
+         on a thread with a larger stack"
+            .into()
+    };
+    assert_eq!(end.stderr, format!("forebear: request '{name}' overflowed its {size} KiB stack{remedy}\n"));
     end.assert_killed_by(libc::SIGABRT);
 }
 

@@ -93,6 +93,38 @@ impl Drop for WorksInDrop<'_> {
     }
 }
 
+/// The second closure runs on another stack than the join, and its error goes on on that of the join. There it is an error still: std's locks may be poisoned, but the process goes on.
+#[test]
+fn an_error_out_of_a_join_is_told_from_a_panic_where_a_destructor_waits() {
+    let end = child::run("", &[], |_| {
+        let builder = Runtime::builder().workers(1).run_on_caller(false);
+        let runtime = builder.on_warning(|text| println!("warning: {text}")).build().unwrap();
+        let job = runtime.spawn(|| {
+            let waits = || {
+                let event = Arc::new(Event::new());
+                let other = event.clone();
+                let sets = forebear::spawn(move || other.set());
+                event.wait().unwrap();
+                sets.wait().unwrap();
+            };
+            let _waits = WorksInDrop(&waits);
+            let (sender, receiver) = channel::bounded(1);
+            forebear::join(
+                || receiver.recv().unwrap(),
+                || {
+                    sender.send(()).unwrap();
+                    "x".parse::<u32>().or_unwind();
+                },
+            );
+        });
+        let error = job.wait().unwrap_err();
+        runtime.shutdown(Duration::from_secs(60)).unwrap();
+        println!("came to its end: {error:#}");
+    });
+    assert!(end.stdout.contains("came to its end"), "{end:#?}");
+    assert!(end.stdout.contains("while an error unwinds it"), "{end:#?}");
+}
+
 /// What a cancelled request makes is cancelled, and a scope whose job is cancelled unwinds: out of a destructor inside an unwind, that ends the process.
 #[test]
 fn a_scope_and_a_run_in_a_destructor_that_a_cancel_runs_come_to_their_end() {

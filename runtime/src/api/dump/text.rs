@@ -116,7 +116,7 @@ impl fmt::Display for TextLine<'_> {
     }
 }
 
-/// ``waits for a Mutex "cache" (src/cache.rs:12), held by #3 `fill`, for 2.1 s at most``.
+/// ``waits for a Mutex "cache" (src/cache.rs:12), held by #3 `fill`, for up to 2.1 s so far``.
 impl fmt::Display for WaitInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use super::Reason;
@@ -136,7 +136,7 @@ impl fmt::Display for WaitInfo {
             }
         }
         match self.since {
-            Some(since) => write!(f, ", for {} at most", ShownTime(since)),
+            Some(since) => write!(f, ", for up to {} so far", ShownTime(since)),
             None => Ok(()),
         }
     }

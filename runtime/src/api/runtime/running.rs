@@ -1,8 +1,9 @@
 //! What runs in a runtime: requests that are given to it, and code for which it is the current one.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
+use forebear_context::error::internal::resume;
 use forebear_context::error::{CancelReason, Error, WaitError};
 use forebear_context::shim::Arc;
 
@@ -47,7 +48,7 @@ impl Runtime {
         match self.run_borrowed(For(Plain(body), named)) {
             Ok(()) => match caught {
                 Some(Ok(value)) => value,
-                Some(Err(payload)) => resume_unwind(payload),
+                Some(Err(payload)) => resume(payload),
                 None => unreachable!("a finished request has run"),
             },
             Err(error) => {

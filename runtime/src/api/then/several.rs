@@ -1,4 +1,4 @@
-//! [`Dependencies`]: tuples and slices of requests that another one follows.
+//! [`Dependencies`]: tuples and rows of requests that another one follows.
 
 use std::ptr::NonNull;
 
@@ -9,7 +9,7 @@ use crate::api::then::dependent::ErasedHandle;
 #[cfg(doc)]
 use crate::then_all;
 
-/// Several requests that another one follows: a tuple of up to six references, or a slice. See [`then_all`].
+/// Several requests that another one follows: a tuple of up to six references, or a reference to a slice, an array or a `Vec`. See [`then_all`].
 ///
 /// ```
 /// use forebear::{Dependencies, Request, then_all};
@@ -21,6 +21,9 @@ use crate::then_all;
 /// let (one, two) = (Request::new(|| 1), Request::new(|| 2));
 /// after((&one, &two)).wait()?;
 /// assert!(one.is_done() && two.is_done());
+/// let more: Vec<_> = (0..10).map(|n| Request::new(move || n)).collect();
+/// let sum = then_all(&more, |values| values.into_iter().sum::<i32>());
+/// assert_eq!(sum.wait()?, &45);
 /// # Ok::<(), forebear::WaitError>(())
 /// ```
 pub trait Dependencies: sealed::Sealed {
@@ -49,27 +52,33 @@ mod sealed {
     }
 }
 
-impl<T: Send + Sync + 'static> sealed::Sealed for &[Request<T>] {
-    fn count(&self) -> usize {
-        self.len()
-    }
+macro_rules! rows {
+    ($([$($n:tt)*] $row:ty),+) => {$(
+        impl<T: Send + Sync + 'static, $($n)*> sealed::Sealed for $row {
+            fn count(&self) -> usize {
+                self.len()
+            }
 
-    fn handle(&self, at: usize) -> Option<ErasedHandle> {
-        self.get(at).map(ErasedHandle::of)
-    }
+            fn handle(&self, at: usize) -> Option<ErasedHandle> {
+                self.get(at).map(ErasedHandle::of)
+            }
+        }
+
+        impl<T: Send + Sync + 'static, $($n)*> Dependencies for $row {
+            type Values<'a> = Vec<&'a T>;
+
+            unsafe fn values<'a>(
+                len: usize,
+                value: &dyn Fn(usize) -> Result<NonNull<()>, WaitError>,
+            ) -> Result<Vec<&'a T>, WaitError> {
+                // SAFETY: by contract.
+                (0..len).map(|at| Ok(unsafe { value(at)?.cast::<T>().as_ref() })).collect()
+            }
+        }
+    )+};
 }
 
-impl<T: Send + Sync + 'static> Dependencies for &[Request<T>] {
-    type Values<'a> = Vec<&'a T>;
-
-    unsafe fn values<'a>(
-        len: usize,
-        value: &dyn Fn(usize) -> Result<NonNull<()>, WaitError>,
-    ) -> Result<Vec<&'a T>, WaitError> {
-        // SAFETY: by contract.
-        (0..len).map(|at| Ok(unsafe { value(at)?.cast::<T>().as_ref() })).collect()
-    }
-}
+rows! { [] &[Request<T>], [] &Vec<Request<T>>, [const N: usize] &[Request<T>; N] }
 
 macro_rules! tuples {
     ($($($T:ident $at:tt),+;)+) => {$(

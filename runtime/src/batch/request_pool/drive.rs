@@ -16,12 +16,12 @@
 //! The board is shared with threads that outlive the wait, and leads to the run in this frame while the admission is open. The lifetime of that pointer
 //! is left out; `CloseOnDrop` closes the admission before the run goes, on every way out (HB1).
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
 use forebear_context::context::Reason;
-use forebear_context::error::internal::drop_contained;
+use forebear_context::error::internal::{drop_contained, resume};
 use forebear_context::error::{CancelReason, Cycle, Error, WaitError};
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
@@ -106,7 +106,7 @@ pub(super) fn run<'env, T: Send + 'env>(
     if let Err(End::Unwound(payload)) = ended {
         // Not by the unwind: what a member has failed with may wait when it is dropped.
         drop_contained((jobs, stopped));
-        resume_unwind(payload);
+        resume(payload);
     }
     if cancel::refuses(fiber) || ended.is_err() && cancel::is_told_of(fiber, None) {
         return Err(WaitError::Cancelled);

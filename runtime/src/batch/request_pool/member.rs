@@ -1,9 +1,10 @@
 //! The members of a pool, before and after they are admitted.
 
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use forebear_context::error::Error;
+use forebear_context::error::internal::resume;
 
 use crate::api::any::AnyRequest;
 use crate::api::request::Request;
@@ -89,7 +90,7 @@ impl Alarm<'_> {
         if !matches!(outcome, Ok(Ok(_))) && !is_cancelled() {
             admission::stop(self.board, Why::Member(self.lane));
         }
-        outcome.unwrap_or_else(|payload| resume_unwind(payload))
+        outcome.unwrap_or_else(|payload| resume(payload))
     }
 }
 
