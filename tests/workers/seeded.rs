@@ -132,6 +132,32 @@ fn a_lost_update_is_found_within_a_few_seeds() {
     assert!((0..5).all(|_| lost(first)), "seed {first} finds it again");
 }
 
+#[test]
+fn the_same_seed_ends_at_the_same_step_though_something_is_always_ready() {
+    let _dog = Watchdog::new("");
+    let steps = |seed| {
+        let runtime = Runtime::builder().seeded(seed).on_warning(|_| ()).build().unwrap();
+        let yields = || {
+            let count = Count::new();
+            let counts = count.clone();
+            runtime.spawn(move || {
+                while yield_now().is_ok() {
+                    counts.up();
+                }
+            });
+            count
+        };
+        let counts = [(); 3].map(|()| yields());
+        runtime.finish(Duration::from_millis(3)).unwrap();
+        counts.map(|count| count.get())
+    };
+    for seed in 0..10 {
+        let counts = steps(seed);
+        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+        assert_eq!(counts, steps(seed), "seed {seed}");
+    }
+}
+
 // ---- time ---------------------------------------------------------------------------------------------------------------
 
 #[test]

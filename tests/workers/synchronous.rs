@@ -438,6 +438,63 @@ fn a_thread_that_has_a_seat_elsewhere_takes_one_that_comes_free() {
     });
 }
 
+/// Its time is over before the thread has begun to drive.
+#[test]
+fn a_timed_wait_lets_what_is_ready_take_a_step_however_short_it_is() {
+    let _dog = Watchdog::new("");
+    let runtime = synchronous();
+    let wait = |inside: bool, request: &Request<()>, timeout: Duration| {
+        let wait = || request.wait_timeout(timeout).is_ok();
+        if inside { runtime.enter(wait) } else { wait() }
+    };
+    for inside in [false, true] {
+        let event = Arc::new(Event::new());
+        let theirs = event.clone();
+        let request = runtime.spawn(move || theirs.wait().unwrap());
+        event.set();
+        assert!(!(0..100).any(|_| wait(inside, &request, Duration::ZERO)), "a time-out of zero only looks");
+        assert!((0..3).any(|_| wait(inside, &request, Duration::from_nanos(1))));
+    }
+}
+
+/// The thread has no seat there, and another thread's request is suspended there.
+#[test]
+fn what_is_queued_where_the_last_handle_has_gone_is_run_by_a_thread_that_waits() {
+    let _dog = Watchdog::new("");
+    let runtime = synchronous();
+    let queued = Arc::new(runtime.enter(|| Request::new(|| thread::current().id())));
+    runtime.run(|| ());
+    let (submit, done) = (Flag::new(), Flag::new());
+    let (tell, told) = mpsc::channel();
+    let other = {
+        let (runtime, queued) = (runtime.clone(), queued.clone());
+        let (submit, done) = (submit.clone(), done.clone());
+        thread::spawn(move || {
+            let event = Arc::new(Event::new());
+            let theirs = event.clone();
+            let suspended = runtime.spawn(move || theirs.wait().unwrap());
+            drop(runtime);
+            tell.send(()).unwrap();
+            support::hold_thread_until(|| submit.is_up());
+            // It is queued, and this thread does not drive.
+            no_suspend("region", || _ = queued.submit());
+            tell.send(()).unwrap();
+            support::hold_thread_until(|| done.is_up());
+            event.set();
+            suspended.wait().unwrap();
+        })
+    };
+    told.recv().unwrap();
+    // It gives the seat back, since nothing is left there.
+    drop(runtime);
+    submit.raise();
+    told.recv().unwrap();
+    // Not by `wait`, which would run it without a seat.
+    assert_eq!(queued.wait_timeout(Duration::from_secs(50)).ok(), Some(&thread::current().id()));
+    done.raise();
+    other.join().unwrap();
+}
+
 // What a thread leaves behind that exits: `tests/process/exits/threads.rs`.
 
 // ---- the end ------------------------------------------------------------------------------------------------------------
@@ -513,6 +570,26 @@ fn what_is_left_when_the_last_handle_goes_inside_is_run_in_the_next_waits_of_the
         while dropped.get() < 4 {
             let _ = Event::new().wait_timeout(Duration::from_millis(1));
         }
+    }
+}
+
+#[test]
+fn a_wait_returns_though_something_is_always_ready_where_the_last_handle_has_gone() {
+    let seeded = (0..5).map(|seed| Runtime::builder().seeded(seed).build().expect("nothing to be refused"));
+    for runtime in std::iter::once(synchronous()).chain(seeded) {
+        let _dog = Watchdog::new("");
+        let end = Flag::new();
+        let ends = end.clone();
+        let last = Arc::new(Mutex::new(None::<Runtime>));
+        let theirs = last.clone();
+        let request = runtime.spawn(move || {
+            yield_now().unwrap();
+            drop(spawn(move || while !ends.is_up() && yield_now().is_ok() {}));
+            drop(theirs.lock().unwrap().take());
+        });
+        *last.lock().unwrap() = Some(runtime);
+        request.wait().unwrap();
+        end.raise();
     }
 }
 

@@ -21,6 +21,7 @@ use forebear_context::clock::deadline_after;
 use forebear_context::context::{
     Alarm, Cause, Context, ForeignContext, ForeignThreads, Table, Ticket, provide_foreign,
 };
+use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::{Arc, time};
 
 use self::fiber_table::OF_FIBER;
@@ -32,7 +33,7 @@ use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
 use crate::record::reclaim;
 use crate::shared::Shared;
-use crate::shared::driven::Seat;
+use crate::shared::driven::{Driven, Seat};
 use crate::shared::parked;
 use crate::shared::thread::{FOREIGN, Foreign, ForeignFiber, of, take_late, thread_name};
 use crate::stack::lent::Lent;
@@ -233,16 +234,46 @@ pub(crate) fn seat(shared: &Arc<Shared>) -> Option<usize> {
         .flatten()
 }
 
-/// This thread's seats, in all runtimes that have no threads and that it deals with; and those in which it has none.
-pub(crate) fn seats() -> (Vec<Seat>, Vec<Arc<Shared>>) {
-    let driven = FOREIGN.try_with(|foreign| {
-        let arenas = foreign.arenas.borrow();
-        let driven = arenas.iter().filter(|(of, _)| of.driven.is_some() && !of.is_over());
-        driven.map(|(of, _)| of.clone()).collect::<Vec<_>>()
+/// Where a thread stands in the runtimes that have no threads and that it deals with.
+#[derive(Default)]
+pub(crate) struct Seats {
+    /// Its seats.
+    pub seats: Vec<Seat>,
+    /// Where it has none, and wants one.
+    pub lacking: Vec<Arc<Shared>>,
+    /// There are runtimes whose last handle has gone, where others have seats and this thread takes none: nothing is there for it.
+    pub others: bool,
+}
+
+/// This thread's seats. Takes those that it wants and that there are to be had.
+pub(crate) fn seats() -> Seats {
+    let mut others = false;
+    let without = FOREIGN.try_with(|foreign| {
+        let (arenas, seats) = (foreign.arenas.borrow(), foreign.seats.borrow());
+        let mut without = Vec::new();
+        for (of, _) in arenas.iter().filter(|(of, _)| of.driven.is_some() && !of.is_over()) {
+            if seats.iter().any(|seat| Arc::ptr_eq(&seat.shared, of)) {
+                continue;
+            }
+            // Each seat is given back when the wait is over, and to take one builds two stacks.
+            match of.signals.is_stopping() && !has_for_any_seat(of) {
+                true => others = true,
+                false => without.push(of.clone()),
+            }
+        }
+        without
     });
-    let mut lacking = driven.unwrap_or_default();
+    let mut lacking = without.unwrap_or_default();
     lacking.retain(|shared| seat(shared).is_none());
-    (FOREIGN.try_with(|foreign| foreign.seats.borrow().clone()).unwrap_or_default(), lacking)
+    let seats = FOREIGN.try_with(|foreign| foreign.seats.borrow().clone()).unwrap_or_default();
+    Seats { seats, lacking, others }
+}
+
+/// Whether something is to be run or ended there that a new seat could take.
+fn has_for_any_seat(shared: &Shared) -> bool {
+    shared.injector.key() != NO_KEY
+        || shared.driven.as_ref().is_some_and(Driven::has_aside)
+        || shared.worker_records().iter().any(|worker| worker.post.shared_queue.key() != NO_KEY)
 }
 
 /// The seat is about to be given back.

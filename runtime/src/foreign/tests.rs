@@ -119,3 +119,33 @@ fn between_the_begin_of_a_wait_and_its_park_no_code_of_the_users_is_called() {
     settle_arenas();
     assert_eq!(said.try_recv(), Ok(thread::current().id()));
 }
+
+/// What is suspended there on another thread's seat is for that thread.
+#[test]
+fn a_thread_takes_no_seat_where_the_last_handle_has_gone_and_nothing_is_for_it() {
+    let runtime = Runtime::builder().workers(0).build().unwrap();
+    let shared = runtime.shared().clone();
+    runtime.run(|| ());
+    assert!(seat_taken(&shared).is_some());
+    let (tell, told) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let other = thread::spawn({
+        let runtime = runtime.clone();
+        move || {
+            let suspended = runtime.spawn(|| while crate::yield_now().is_ok() {});
+            drop(runtime);
+            tell.send(()).unwrap();
+            ended.recv().unwrap();
+            suspended.cancel();
+            let _ = suspended.wait();
+        }
+    });
+    told.recv().unwrap();
+    // The last one: nothing is left on this thread's seat.
+    drop(runtime);
+    assert!(seat_taken(&shared).is_none());
+    let Seats { seats, lacking, others } = seats();
+    assert!(seats.is_empty() && lacking.is_empty() && others);
+    end.send(()).unwrap();
+    other.join().unwrap();
+}

@@ -23,6 +23,12 @@
 //! submitters, and switches to a coroutine that has the order to run the new request. The list precedes all choice. A
 //! host that submits is below all of the list: it continues when the list is empty.
 //!
+//! # Runtimes whose last handle has gone
+//!
+//! Such a runtime stays while something stands on a seat there. A thread that waits, and that deals with it and has no seat there, takes one only if it finds
+//! something that any seat could run ([`foreign::seats`]). What stands on other threads' seats is theirs to drive: in their waits, or at their exits. The thread
+//! looks again at intervals ([`unseated::TURN`]), since nobody notifies a thread without a seat.
+//!
 //! # When nothing can go on
 //!
 //! A driver blocks if somebody else may still end a wait: the timer, a thread with another seat, a guest, another runtime.
@@ -44,21 +50,24 @@
 //! * **D3** The context that a seat names is there while it does: a thread gives its seats back before its fiber goes.
 //! * **D4** While user code runs on the host the list of submitters is empty and no order is left.
 
+mod limit;
 mod seat;
 mod unseated;
 
+pub(crate) use self::limit::Limit;
 pub(crate) use self::seat::{block_until_nudged, end_refused, handle_gone};
 
+use std::mem;
 use std::ptr;
 use std::ptr::NonNull;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebear_context::clock::deadline_after;
-use forebear_context::context::ForeignContext;
+use forebear_context::context::{Cause, ForeignContext};
 use forebear_context::shim::{Arc, time};
 
 use crate::cancel;
-use crate::foreign;
+use crate::foreign::{self, Seats};
 use crate::record::fiber::Fiber;
 use crate::record::header::{BORROWS, Header};
 use crate::record::no_suspend;
@@ -66,6 +75,9 @@ use crate::schedule::admission;
 use crate::schedule::worker::{HasWorkers, OnWorker};
 use crate::shared::driven::Seat;
 use crate::shared::{OfRuntime, Shared};
+
+/// So long a wait drives, when it is over, what is left of a runtime whose last handle has gone.
+const LEFT: Duration = Duration::from_millis(20);
 
 /// A foreign thread is about to deal with the request: if its runtime has no threads of its own, the thread will drive it.
 ///
@@ -125,7 +137,8 @@ pub(crate) fn may_leave(fiber: &Fiber) -> bool {
     fiber.context().no_suspend().get() == 0 && !std::thread::panicking()
 }
 
-/// The wait of a foreign thread: drives until it is over or, as any block, perhaps earlier. Whether it is over. It returns at `look`, too.
+/// The wait of a foreign thread: drives until it is over or, as any block, perhaps earlier. Whether it is over. It returns at `look`, too. Each seat gets a
+/// step before the wait's time is up, however short that is.
 ///
 /// # Safety
 ///
@@ -136,31 +149,50 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>, look: Option
         // What waits has refused before it began; see the head of `no_suspend`.
         no_suspend::die(fiber, "what others do in its scope or join");
     }
-    let (seats, lacking) = foreign::seats();
+    let Seats { seats, lacking, others } = foreign::seats();
+    // Where others have seats something may come that needs this thread.
+    let turn = if others { deadline_after(time::now(), unseated::TURN) } else { None };
+    let is_turn = || turn.is_some_and(|at| at <= time::now());
+    let look = look.into_iter().chain(turn).min();
     // Also after a nudge: this is called until the wait is over.
     cancel::read_messages(fiber);
     if !seats.is_empty() {
+        let mut has_stepped = false;
         loop {
             cancel::read_messages(fiber);
-            let over = !context.is_waiting() || deadline.is_some_and(|at| at <= time::now());
+            let is_settled = !context.is_waiting();
+            let is_late = match is_settled {
+                true => context.cause() == Cause::TimedOut,
+                false => deadline.is_some_and(|at| at <= time::now()),
+            };
+            let over = is_settled || is_late;
             if seats[0].worker().step_late(fiber) {
                 continue;
             }
+            // A time-out that is over by now: what is ready gets a step all the same, or a loop of such waits would never let it run.
+            let must_step = !mem::replace(&mut has_stepped, true) && is_late;
             // A stack that stands still in an unwind makes this thread look as if it panicked.
-            if over && !seats.iter().any(|seat| seat.worker().has_left_unwinding()) {
+            let has_unwinding = || seats.iter().any(|seat| seat.worker().has_left_unwinding());
+            if over && !must_step && !has_unwinding() {
                 break;
             }
             // A step of each, by turns.
-            if seats.iter().filter(|seat| seat.worker().step(fiber)).count() > 0
-                || admission::unstick()
-                || seats.iter().any(Seat::pass_time)
-            {
+            if seats.iter().filter(|seat| seat.worker().step(fiber)).count() > 0 || admission::unstick() {
+                if !over && is_turn() {
+                    return false;
+                }
+                continue;
+            }
+            if over && !has_unwinding() {
+                break;
+            }
+            if seats.iter().any(Seat::pass_time) {
                 continue;
             }
             if over {
                 break;
             }
-            if lacking.is_empty() && crate::schedule::worker::settle_stuck(&seats, fiber) {
+            if lacking.is_empty() && crate::schedule::worker::settle_stuck(&seats, fiber, others) {
                 continue;
             }
             if look.is_some_and(|at| at <= time::now()) {
@@ -192,7 +224,8 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>, look: Option
     let over = unsafe { ForeignContext::block_until_look(context, deadline, look) };
     for seat in &seats {
         if seat.shared.signals.is_stopping() {
-            while seat.worker().step(fiber) {}
+            // Something may always be ready.
+            seat.step_within(fiber, Limit::of_call(LEFT));
             if seat.worker().is_done() {
                 foreign::forget_seat(&seat.shared);
                 seat.give_back();
@@ -207,7 +240,7 @@ pub(crate) fn drive_some(fiber: &Fiber) -> bool {
     if !may_leave(fiber) {
         return false;
     }
-    let (seats, _) = foreign::seats();
+    let Seats { seats, .. } = foreign::seats();
     let mut ran = false;
     for seat in &seats {
         let some = seat.worker().ready_now() + 16;

@@ -69,6 +69,23 @@ fn a_runtime_that_is_to_be_shut_down_when_its_end_is_late_is() {
     }
 }
 
+#[test]
+fn without_workers_a_late_end_is_told_and_shuts_down_though_something_is_always_ready() {
+    for mode in ["synchronous", "seeded"] {
+        let end = child::run(mode, &[], |mode| {
+            let builder = Runtime::builder().name("late").late_end(LateEnd::ShutDown);
+            let builder = if mode == "seeded" { builder.seeded(1) } else { builder.workers(0) };
+            let runtime = crate::warned(builder).build().unwrap();
+            let endless = Request::builder().name("endless").on(&runtime).own_stack();
+            let request = endless.spawn(|| while yield_now().is_ok() {});
+            drop(runtime);
+            assert!(request.wait().is_err());
+        });
+        end.assert_survived();
+        assert!(NAMED.iter().all(|part| end.stderr.contains(part)), "{end:#?}");
+    }
+}
+
 /// A request that waits below a shield, where no cancel comes.
 fn sheltered(runtime: &Runtime, until: Arc<Event>) -> Request<()> {
     let request = Request::builder().name("endless").on(runtime);

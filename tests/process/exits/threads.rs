@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use forebear::sync::{Event, Mutex, RwLock};
 use forebear::{
-    CancelReason, Priority, Request, Runtime, State, WaitError, block_on, shield, spawn, try_scope,
+    CancelReason, Priority, Request, Runtime, State, WaitError, block_on, shield, spawn, try_scope, yield_now,
 };
 
 use crate::child;
@@ -212,6 +212,30 @@ fn a_thread_that_exits_waits_for_a_request_that_no_cancel_ends_and_says_so() {
         drop(held);
         let request = exits.unwrap().join().unwrap();
         assert_eq!(*lock.lock(), 1);
+        assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
+    });
+    end.assert_survived();
+}
+
+/// It yields in a loop, where no cancel comes.
+#[test]
+fn a_thread_that_exits_says_for_whom_it_waits_though_that_one_is_always_ready() {
+    let end = child::run("", &[], |_| {
+        let (runtime, warnings) = warning();
+        let ends = Arc::new(AtomicUsize::new(0));
+        let exits = {
+            let (runtime, ends) = (runtime.clone(), ends.clone());
+            thread::spawn(move || {
+                let yields = Request::builder().name("yields").on(&runtime).own_stack();
+                yields.spawn(move || {
+                    shield(|| while ends.load(Ordering::Relaxed) == 0 && yield_now().is_ok() {});
+                })
+            })
+        };
+        let warning = warnings.recv().unwrap();
+        assert!(warning.contains("exits, and waits for") && warning.contains("'yields'"), "{warning}");
+        ends.store(1, Ordering::Relaxed);
+        let request = exits.join().unwrap();
         assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
     });
     end.assert_survived();

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use forebear::channel;
 use forebear::sync::Event;
 use forebear::time::sleep;
-use forebear::{Request, Runtime, TimeoutError, WaitError, scope, shield, yield_now};
+use forebear::{Request, Runtime, ShutdownError, TimeoutError, WaitError, scope, shield, yield_now};
 
-use super::support::{Flag, Watchdog, hold_thread_until};
+use super::support::{Flag, Kind, Watchdog, hold_thread_until};
 use super::{LONG, SECOND, clocked, is_over, is_shut_down, while_time_passes};
 
 fn seeded(test: impl Fn(&Runtime)) {
@@ -205,5 +206,126 @@ fn a_cycle_that_closes_in_a_shielded_region_during_the_end_is_named_to_its_waite
         *own.lock().unwrap() = Some(request);
         end(&runtime, LONG).unwrap();
         assert_eq!(told.try_recv(), Ok(true));
+    }
+}
+
+// ---- while something is always ready ---------------------------------------------------------------------------------------
+
+/// The kinds that the thread drives which ends them.
+const DRIVEN: [Kind; 3] = [Kind::Synchronous, Kind::Seeded(1), Kind::Seeded(2)];
+
+/// A call that ends a runtime within a grace.
+type End = fn(&Runtime, Duration) -> Result<(), ShutdownError>;
+
+const ENDS: [End; 2] = [Runtime::finish, Runtime::shutdown];
+
+/// In a shield, where no cancel comes: one that yields in a loop, and two that send to each other, until then.
+fn always_ready(runtime: &Runtime, end: &Flag) -> Vec<Request<()>> {
+    let ((to_left, left), (to_right, right)) = (channel::bounded::<()>(1), channel::bounded::<()>(1));
+    let [yields, sends, answers] = [(); 3].map(|()| end.clone());
+    let root = |name: &'static str| Request::builder().name(name).on(runtime).own_stack();
+    let begun = vec![
+        root("yields").spawn(move || {
+            shield(|| {
+                while !yields.is_up() {
+                    yield_now().unwrap();
+                }
+            });
+        }),
+        root("sends").spawn(move || {
+            shield(|| while !sends.is_up() && to_right.send(()).is_ok() && left.recv().is_ok() {});
+        }),
+        root("answers").spawn(move || {
+            shield(|| while !answers.is_up() && right.recv().is_ok() && to_left.send(()).is_ok() {});
+        }),
+    ];
+    runtime.enter(|| _ = yield_now());
+    begun
+}
+
+#[test]
+fn an_end_returns_when_the_grace_is_over_though_something_is_always_ready() {
+    for kind in DRIVEN {
+        for (call, grace) in
+            ENDS.into_iter().flat_map(|call| [Duration::ZERO, SECOND / 50].map(|grace| (call, grace)))
+        {
+            let _dog = Watchdog::new(format_args!("{kind:?}, {grace:?}"));
+            let runtime = kind.builder().on_warning(|_| ()).build().unwrap();
+            let end = Flag::new();
+            let requests = always_ready(&runtime, &end);
+            let error = call(&runtime, grace).unwrap_err();
+            let mut named: Vec<_> = error.laggards().iter().map(|laggard| laggard.name.as_str()).collect();
+            named.sort_unstable();
+            assert_eq!(named, ["answers", "sends", "yields"], "{kind:?}");
+            end.raise();
+            runtime.shutdown(LONG).unwrap();
+            for request in requests {
+                is_over(request.wait());
+            }
+        }
+    }
+}
+
+#[test]
+fn finish_names_and_aborts_what_is_ready_when_the_grace_is_over() {
+    for kind in DRIVEN {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let (tell, told) = mpsc::channel();
+        let warns = move |what: &str| _ = tell.send(what.to_owned());
+        let runtime = kind.builder().on_warning(warns).build().unwrap();
+        let yields = Request::builder().name("yields").on(&runtime);
+        let request = yields.own_stack().spawn(|| while yield_now().is_ok() {});
+        runtime.finish(SECOND / 50).unwrap();
+        is_shut_down(request.wait());
+        assert!(told.try_iter().any(|what| what.contains("'yields'")), "{kind:?}");
+    }
+}
+
+#[test]
+fn an_end_without_a_limit_says_for_whom_it_waits_though_something_is_always_ready() {
+    for kind in [Kind::Synchronous, Kind::Seeded(1)] {
+        for call in ENDS {
+            let _dog = Watchdog::new(format_args!("{kind:?}"));
+            let end = Flag::new();
+            let warns = {
+                let end = end.clone();
+                move |what: &str| {
+                    assert!(what.contains("waits for ever") && what.contains("'yields'"), "{what}");
+                    end.raise();
+                }
+            };
+            let runtime = kind.builder().on_warning(warns).build().unwrap();
+            let requests = always_ready(&runtime, &end);
+            call(&runtime, Duration::MAX).unwrap();
+            for request in requests {
+                is_over(request.wait());
+            }
+        }
+    }
+}
+
+/// Whether nothing else is ready, or a request yields in a loop, which lets virtual time pass.
+#[test]
+fn in_the_seeded_mode_no_time_passes_that_is_later_than_the_grace() {
+    for (seed, busy) in (0..5).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let _dog = Watchdog::new(format_args!("{seed}"));
+        let runtime = Kind::Seeded(seed).build();
+        let begin = runtime.now();
+        let late = Request::builder().name("late").on(&runtime).own_stack();
+        let late = late.spawn(|| shield(|| Event::new().wait_timeout(2 * SECOND)).is_err());
+        let end = Flag::new();
+        let yields = {
+            let end = end.clone();
+            runtime.spawn(move || shield(|| while busy && !end.is_up() && yield_now().is_ok() {}))
+        };
+        runtime.enter(|| _ = yield_now());
+        let error = runtime.shutdown(SECOND / 50).unwrap_err();
+        assert!(error.laggards().iter().any(|laggard| laggard.name == "late"), "{error:?}");
+        assert_eq!(runtime.now() - begin, SECOND / 50);
+        end.raise();
+        runtime.shutdown(LONG).unwrap();
+        assert_eq!(runtime.now() - begin, 2 * SECOND);
+        is_over(late.wait());
+        is_over(yields.wait());
     }
 }

@@ -141,8 +141,12 @@ impl RuntimeBuilder {
     /// jumps to the next deadline, so an hour's time-out passes at once; [`Runtime::now`] reads it. Goes with neither
     /// [`workers`](Self::workers) above 1 nor [`clock`](Self::clock).
     ///
-    /// The grace of [`finish`](Runtime::finish) and [`shutdown`](Runtime::shutdown) is virtual time, too. It gives no real time to another thread that
-    /// runs a request of this runtime: such a request may be named as a laggard at once.
+    /// The grace of [`finish`](Runtime::finish) and [`shutdown`](Runtime::shutdown) is virtual time, too: time passes to the deadlines within it, and no
+    /// further. It stands still while requests can continue. So the grace also limits their steps, which the seed decides: one for each microsecond of the
+    /// grace, but at least 100, and two for each request that has begun. A grace of an hour is more than three billion steps, which may take an hour if
+    /// requests yield without end. The second of [`late_end`](Self::late_end) is a million steps while requests can continue.
+    ///
+    /// The grace gives no real time to another thread that runs a request of this runtime: such a request may be named as a laggard at once.
     ///
     /// ```
     /// use forebear::{Runtime, scope, yield_now};
@@ -334,7 +338,7 @@ impl RuntimeBuilder {
     }
 
     /// What the drop of the last handle does after it has waited for a second, and has named the requests that it waits for. By default
-    /// it continues to wait.
+    /// it continues to wait. Without workers the drop drives the runtime for that second, or, in the [seeded](Self::seeded) mode, for a million steps.
     ///
     /// ```
     /// use forebear::sync::Event;

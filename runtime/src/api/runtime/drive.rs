@@ -8,42 +8,81 @@ use forebear_context::context::{ForeignContext, Reason};
 use forebear_context::shim::{Arc, time};
 
 use super::laggards;
+use super::late::say_that_it_is_endless;
 use crate::cancel;
 use crate::foreign;
 use crate::record::fiber::Fiber;
+use crate::schedule::driver::Limit;
 use crate::shared::Shared;
 use crate::shared::driven::Seat;
+use crate::shared::late_end::first_word;
 
 /// In a runtime without threads of its own: drives until all that has begun has ended, or until nothing continues
-/// without other threads or before the grace is over. Only on a thread that may drive.
-pub(super) fn drive_within(shared: &Arc<Shared>, grace: Duration) {
-    let until = shared.deadlines.after(grace);
+/// without other threads or before the grace is over, or until the grace is over. Only on a thread that may drive. `call` is the user's.
+pub(super) fn drive_within(shared: &Arc<Shared>, grace: Duration, call: &str) {
     let Some(fiber) = foreign::fiber().filter(|fiber| !fiber.has_worker()) else { return };
     let Some(index) = foreign::seat(shared) else { return };
+    let seat = Seat { shared: shared.clone(), index };
+    attend(&seat, fiber);
+    let mut limit = Limit::of_grace(shared, seat.worker().begun(), grace);
+    // Where the grace is endless: when it is said for what this waits.
+    let mut word = if limit.until().is_none() { first_word() } else { None };
     loop {
+        if is_due(word) {
+            word = None;
+            say_that_it_is_endless(shared, call);
+        }
         // Looked for before what is ready runs: who was woken by a deadline that is gone is ready by then (T3).
         let next = shared.deadlines.next();
-        if drive(shared, fiber, index) {
+        let ran = drive(&seat, fiber, &mut limit, word);
+        if limit.is_over(shared) {
+            break;
+        }
+        if ran || is_due(word) {
             continue;
         }
-        let Some(at) = next.filter(|at| until.is_none_or(|until| *at <= until)) else { return };
+        let Some(at) = next else { return };
+        if limit.until().is_some_and(|until| at > until) {
+            break;
+        }
         if laggards::is_empty(shared) {
             return;
         }
         sleep(shared, fiber, at);
         shared.deadlines.fire_due(shared.deadlines.now());
     }
+    // What the seeded mode has drawn from and nobody has begun is among the unstarted again, where others look.
+    seat.worker().put_back_drawn();
+    if has_left(shared) {
+        limit.pass(shared);
+    }
 }
 
-/// Lets run what stands on this thread's seat, until nothing can continue; answers whether anything has. What stands on other threads' seats continues when
-/// those threads wait.
-fn drive(shared: &Arc<Shared>, fiber: &Fiber, index: usize) -> bool {
-    let seat = Seat { shared: shared.clone(), index };
-    let worker = seat.worker();
+/// Whether something has not ended.
+pub(super) fn has_left(shared: &Shared) -> bool {
+    !laggards::is_empty(shared) || shared.has_unstarted()
+}
+
+fn is_due(word: Option<Instant>) -> bool {
+    word.is_some_and(|at| at <= time::now())
+}
+
+fn attend(seat: &Seat, fiber: &Fiber) {
     cancel::read_messages(fiber);
-    cancel::attend_messages(worker);
+    cancel::attend_messages(seat.worker());
+}
+
+/// Lets run what stands on this thread's seat, until nothing can continue, the limit is over or the word due; answers whether anything has. What stands on
+/// other threads' seats continues when those threads wait.
+fn drive(seat: &Seat, fiber: &Fiber, limit: &mut Limit, word: Option<Instant>) -> bool {
+    attend(seat, fiber);
     let mut ran = false;
-    while worker.step_at_end(fiber) || seat.stirs(fiber) {
+    let until = limit.until();
+    while !limit.is_over(&seat.shared)
+        && !is_due(word)
+        && (seat.worker().step_at_end(fiber, until) || seat.stirs(fiber, until))
+    {
+        limit.count();
         ran = true;
     }
     ran

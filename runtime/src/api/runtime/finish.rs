@@ -42,10 +42,11 @@
 //!
 //! # Without threads
 //!
-//! In the synchronous and the seeded mode the caller drives its own seat until no request can continue. While some requests have not ended, and a deadline
-//! of the runtime lies within the grace, the caller sleeps until that deadline and drives again. Then it names what is left. It does not wait for the rest of
-//! the grace, since no other thread would use it. Requests on other threads' seats are aborted, and unwind when those threads next use the runtime. A virtual
-//! clock advances as fast as it is driven, whatever the grace.
+//! In the synchronous and the seeded mode the caller drives its own seat until no request can continue, or the grace is over: it looks after each step. While
+//! some requests have not ended, and a deadline of the runtime lies within the grace, the caller sleeps until that deadline and drives again. Then it names
+//! what is left. It does not wait for the rest of the grace, since no other thread would use it. Requests on other threads' seats are aborted, and unwind when
+//! those threads next use the runtime. A virtual clock advances as fast as it is driven, as far as the grace. What counts as the grace while
+//! something is always ready stands in the head of `schedule/driver/limit.rs`.
 //!
 //! # What is not done
 //!
@@ -59,9 +60,9 @@ use std::time::Duration;
 use forebear_context::context::{Cause, Context, Reason, Ticket, with_foreign};
 use forebear_context::shim::atomic::Ordering;
 
-use super::drive::drive_within;
+use super::drive::{drive_within, has_left};
 use super::laggards;
-use super::late::say_who_is_left;
+use super::late::{say_that_it_is_endless, say_who_is_left};
 use super::shutdown_error::ShutdownError;
 use super::{Runtime, RuntimeHandle};
 use crate::cancel;
@@ -86,7 +87,8 @@ const LOOK_WAITS: Duration = Duration::from_millis(1);
 
 impl Runtime {
     /// Lets the work end that was submitted, and then the runtime: for `grace` at most, by the runtime's clock. What is left then is
-    /// [shut down](Self::shutdown), and given the same grace again to unwind. For a [seeded](crate::RuntimeBuilder::seeded) runtime see there.
+    /// [shut down](Self::shutdown), and given the same grace again to unwind. What the grace is in a [seeded](crate::RuntimeBuilder::seeded) runtime is said
+    /// there. Without workers the calling thread drives the runtime meanwhile, as in `shutdown`.
     ///
     /// A warning names what is aborted. If the grace is endless, a warning names after a second of the caller's clock for what this waits. Both go
     /// to [`RuntimeBuilder::on_warning`](crate::RuntimeBuilder::on_warning).
@@ -119,10 +121,10 @@ impl Runtime {
         let shared = self.shared();
         self.enter_end()?;
         if shared.driven.is_some() {
-            drive_within(shared, grace);
-            if !laggards::is_empty(shared) {
+            drive_within(shared, grace, "finish");
+            if has_left(shared) {
                 let what = format!(
-                    "Runtime::finish of runtime '{}' aborts the requests that cannot continue",
+                    "Runtime::finish of runtime '{}' aborts the requests that cannot continue, or did not end within the grace period",
                     shared.name
                 );
                 say_who_is_left(shared, &what, ENDED);
@@ -163,8 +165,10 @@ impl Runtime {
     /// names after a second of the caller's clock for what this waits.
     ///
     /// A runtime without workers is driven by the calling thread meanwhile. It waits for the deadlines within the grace, and returns before the grace is over
-    /// if nothing is left, or nothing but others could end what is left. The grace of a [seeded](crate::RuntimeBuilder::seeded) runtime is virtual time. A
-    /// request that another thread runs gets no real time by it, and may be a laggard at once.
+    /// if nothing is left, or nothing but others could end what is left. It looks at the clock between two steps of requests, so it returns also while
+    /// something can always continue. A step that is long holds it up. What has begun there may take some steps whatever the grace, for 20 ms more at most.
+    /// The grace of a [seeded](crate::RuntimeBuilder::seeded) runtime is virtual time and a number of steps. A request that another thread runs gets no
+    /// real time by it, and may be a laggard at once.
     ///
     /// Suspends a request of another runtime, blocks a foreign thread; not a cancellation point.
     ///
@@ -194,7 +198,7 @@ impl Runtime {
         let unstarted = shared.refuse_and_sweep();
         if shared.driven.is_some() {
             cancel::abort_unstarted(unstarted);
-            drive_within(shared, grace);
+            drive_within(shared, grace, "shutdown");
             let laggards = laggards::find(shared);
             return if laggards.is_empty() { Ok(()) } else { Err(ShutdownError::Laggards { laggards }) };
         }
@@ -282,8 +286,7 @@ fn await_quiet(shared: &Shared, grace: Duration, call: &str) -> bool {
             if await_quiet_once(shared, context, |ticket| unsafe { context.park_until(ticket, word) }) {
                 return true;
             }
-            let what = format!("Runtime::{call} of runtime '{}' waits for ever, for", shared.name);
-            say_who_is_left(shared, &what, "A finite grace period ends the wait");
+            say_that_it_is_endless(shared, call);
         }
         await_quiet_once(shared, context, |ticket| {
             // SAFETY: on the context's own stack, after `begin`; the caller holds the record.

@@ -51,6 +51,13 @@ fn say_who_is_waited_for(shared: &Shared) {
     );
 }
 
+/// An end without a limit has taken a while: names what `call`, the user's, waits for.
+#[cold]
+pub(super) fn say_that_it_is_endless(shared: &Shared, call: &str) {
+    let what = format!("Runtime::{call} of runtime '{}' waits for ever, for", shared.name);
+    say_who_is_left(shared, &what, "A finite grace period ends the wait");
+}
+
 /// Names the requests that have not ended.
 #[cold]
 pub(super) fn say_who_is_left(shared: &Shared, what: &str, advice: &str) {

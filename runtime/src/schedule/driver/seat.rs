@@ -23,10 +23,11 @@ use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::record::report;
 use crate::schedule::admission;
+use crate::schedule::driver::limit::Limit;
 use crate::schedule::worker::{HasWorkers, Worker};
 use crate::shared::Shared;
 use crate::shared::driven::{Driven, Seat};
-use crate::shared::late_end::{LateStep, first_word};
+use crate::shared::late_end::{LateStep, QUIET};
 use crate::shared::thread;
 use crate::time::deadlines::pass_time;
 
@@ -37,40 +38,55 @@ impl Seat {
     }
 
     pub(super) fn pass_time(&self) -> bool {
-        pass_time(&self.shared)
+        pass_time(&self.shared, None)
     }
 
     /// Called when nothing is ready. Lets pools admit members, lets time pass, and answers waits that nothing can end. Returns whether something
-    /// is ready now. `fiber` is the thread's own.
-    pub(crate) fn stirs(&self, fiber: &Fiber) -> bool {
+    /// is ready now. No virtual time passes beyond `until`. `fiber` is the thread's own.
+    pub(crate) fn stirs(&self, fiber: &Fiber, until: Option<Instant>) -> bool {
         admission::unstick()
-            || self.pass_time()
-            || crate::schedule::worker::settle_stuck(std::slice::from_ref(self), fiber)
+            || pass_time(&self.shared, until)
+            || crate::schedule::worker::settle_stuck(std::slice::from_ref(self), fiber, false)
+    }
+
+    /// Steps until nothing is ready here, or the limit is over. `fiber` is the thread's own.
+    pub(super) fn step_within(&self, fiber: &Fiber, mut limit: Limit) {
+        while !limit.is_over(&self.shared) && self.worker().step(fiber) {
+            limit.count();
+        }
     }
 
     /// Drives until no work is left. `fiber` is the thread's own, and not in a wait.
     fn drain(&self, fiber: &Fiber) {
         // When the thread reports next that the end takes long, and the step that it took at the last report.
-        let mut late = (first_word(), LateStep::Endless);
+        let mut late = (Limit::of_call(QUIET), LateStep::Endless);
         loop {
-            while self.worker().step_at_end(fiber) {}
+            while !late.0.is_over(&self.shared) && self.worker().step_at_end(fiber, None) {
+                late.0.count();
+            }
             if self.worker().is_done() {
                 return;
             }
-            if self.stirs(fiber) {
-                continue;
+            // Also while something is always ready.
+            if !late.0.is_over(&self.shared) {
+                if self.stirs(fiber, None) {
+                    late.0.count();
+                    continue;
+                }
+                // SAFETY: the thread's own fiber, which is not in a wait.
+                unsafe { block_until_nudged(fiber, late.0.until()) };
+                if late.0.until().is_none_or(|at| at > time::now()) {
+                    continue;
+                }
             }
-            // SAFETY: the thread's own fiber, which is not in a wait.
-            unsafe { block_until_nudged(fiber, late.0) };
-            if late.0.is_none_or(|at| at > time::now()) {
-                continue;
-            }
+            // The report and the abort find it there.
+            self.worker().put_back_drawn();
             // What no cancel has ended by the second time is named again and waited for, however long: a frame that was left here could have lent a
             // reference to a thread-local on, and this thread lives on.
             let again = late.1 == LateStep::OneMore;
-            late = (None, (self.shared.calls.settle_late)(&self.shared));
+            late = (Limit::none(), (self.shared.calls.settle_late)(&self.shared));
             if late.1 == LateStep::OneMore && !again {
-                late.0 = first_word();
+                late.0 = Limit::of_call(QUIET);
                 cancel::read_messages(fiber);
                 cancel::attend_messages(self.worker());
             }

@@ -14,8 +14,8 @@ use crate::record::report;
 use crate::shared::Shared;
 use crate::shared::thread::warn_elsewhere;
 
-/// How long a thread sleeps that lacks seats in several runtimes, and is nudged by one of them.
-const TURN: Duration = Duration::from_millis(10);
+/// How long a thread sleeps that lacks seats in several runtimes, and is nudged by one of them; or that takes none where a runtime ends.
+pub(super) const TURN: Duration = Duration::from_millis(10);
 
 /// Blocks until a seat may be had in one of these runtimes, the wait is over, or it is nudged otherwise. Whether it is over. It returns at `look`, too.
 ///

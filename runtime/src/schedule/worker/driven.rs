@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};
+use std::time::Instant;
 
 use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
@@ -51,6 +52,8 @@ pub(crate) struct Driver {
     leaving: Cell<bool>,
     /// The runtime ends on this thread, which gives up what does not end in time.
     ending: Cell<bool>,
+    /// Meanwhile no virtual time passes beyond this.
+    until: Cell<Option<Instant>>,
     /// The host has submitted what it waits for next.
     awaits: Cell<bool>,
     /// A fiber that waits in an unwind, alone on the seat: the thread blocks until it may continue (`driven/unwinding.rs`).
@@ -73,6 +76,7 @@ impl Driver {
             driving: Cell::new(false),
             leaving: Cell::new(false),
             ending: Cell::new(false),
+            until: Cell::new(None),
             awaits: Cell::new(false),
             unwinds: Cell::new(None),
             waits: Cell::new(0),
@@ -202,6 +206,13 @@ impl Worker {
             && !self.shared().awaits_completions()
     }
 
+    /// How many stacks of this seat have a request.
+    pub(crate) fn begun(&self) -> usize {
+        let mut begun = 0;
+        self.driver().each_begun(|_| begun += 1);
+        begun
+    }
+
     /// About how much could continue.
     pub(crate) fn ready_now(&self) -> usize {
         self.ready().len() + self.driver().chance.as_ref().map_or(0, Chance::len)
@@ -230,11 +241,14 @@ impl Worker {
         chosen
     }
 
-    /// As [`step`](Self::step), by a thread that ends the runtime: a wait in an unwind does not block it, since it looks at the time itself.
-    pub(crate) fn step_at_end(&self, host: &Fiber) -> bool {
-        let was = self.driver().ending.replace(true);
+    /// As [`step`](Self::step), by a thread that ends the runtime: a wait in an unwind does not block it, since it looks at the time itself. No virtual time
+    /// passes beyond `until`.
+    pub(crate) fn step_at_end(&self, host: &Fiber, until: Option<Instant>) -> bool {
+        let driver = self.driver();
+        let was = (driver.ending.replace(true), driver.until.replace(until));
         let chosen = self.step(host);
-        self.driver().ending.set(was);
+        driver.ending.set(was.0);
+        driver.until.set(was.1);
         chosen
     }
 

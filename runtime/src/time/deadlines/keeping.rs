@@ -71,10 +71,13 @@ impl Deadlines {
     }
 }
 
-/// Moves the virtual clock of a runtime to its next deadline; false if there is no such clock, or no deadline.
-pub(crate) fn pass_time(shared: &Shared) -> bool {
+/// Moves the virtual clock of a runtime to its next deadline; false if there is no such clock, or no deadline, or that is later than `until`.
+pub(crate) fn pass_time(shared: &Shared, until: Option<Instant>) -> bool {
     let clock = shared.driven.as_ref().and_then(Driven::virtual_clock);
     let (Some(clock), Some(at)) = (clock, shared.deadlines.next()) else { return false };
+    if until.is_some_and(|until| at > until) {
+        return false;
+    }
     clock.set(at);
     true
 }

@@ -12,10 +12,12 @@
 //!
 //! # When it does not end
 //!
-//! A frame may wait for another thread in a way that no cancel ends: for a lock, or below a shield. The thread waits for it, and says so after a second. Only
-//! the main thread does not wait longer, since its exit is that of the process: what is left is abandoned (`abandon.rs`).
+//! A frame may wait for another thread in a way that no cancel ends: for a lock, or below a shield, where it may also yield for ever. The thread waits for
+//! it, and says so after a second. Only the main thread does not wait longer, since its exit is that of the process: what is left is abandoned
+//! (`abandon.rs`).
 
 use std::ptr::NonNull;
+use std::time::Instant;
 
 use forebear_context::error::CancelReason;
 use forebear_context::shim::{mutant, time};
@@ -44,7 +46,9 @@ impl Seat {
         seats.iter().for_each(|seat| seat.worker().begins_to_leave());
         let mut word = first_word();
         loop {
-            while seats.iter().filter(|seat| seat.worker().step(fiber)).count() > 0 {}
+            // Something may always be ready.
+            let is_late = |word: Option<Instant>| word.is_some_and(|at| at <= time::now());
+            while !is_late(word) && seats.iter().filter(|seat| seat.worker().step(fiber)).count() > 0 {}
             if seats.iter().all(|seat| seat.worker().is_left()) {
                 break;
             }
@@ -55,13 +59,15 @@ impl Seat {
                 seats.iter().for_each(|seat| seat.worker().abort_begun())
             );
             // A wait that nothing can end may lead from one runtime to another.
-            let stirred = seats.iter().any(|seat| seat.worker().is_stirred() || seat.stirs(fiber));
-            if stirred || settle_stuck(&seats, fiber) {
-                continue;
+            if !is_late(word) {
+                let stirred = seats.iter().any(|seat| seat.worker().is_stirred() || seat.stirs(fiber, None));
+                if stirred || settle_stuck(&seats, fiber, false) {
+                    continue;
+                }
+                // SAFETY: the thread's own fiber, which is not in a wait.
+                unsafe { block_until_nudged(fiber, word) };
             }
-            // SAFETY: the thread's own fiber, which is not in a wait.
-            unsafe { block_until_nudged(fiber, word) };
-            if word.is_some_and(|at| at <= time::now()) {
+            if is_late(word) {
                 // Its exit is that of the process.
                 if is_main_thread() {
                     break;

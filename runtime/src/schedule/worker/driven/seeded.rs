@@ -216,7 +216,7 @@ impl Worker {
         if chance.polls.get() > 2 * chance.len() + POLLS {
             chance.polls.set(0);
             if self.shared().driven.is_some() {
-                pass_time(self.shared());
+                pass_time(self.shared(), self.driver().until.get());
                 self.collect_mail();
             }
         }

@@ -43,8 +43,9 @@ enum Edge {
 
 /// Ends the innermost wait for a request here if nothing can end any. False: somebody may come.
 ///
-/// On the thread whose seats these are, in its driver, with nothing ready. `host` is its own fiber.
-pub(crate) fn settle_stuck(seats: &[Seat], host: &Fiber) -> bool {
+/// On the thread whose seats these are, in its driver, with nothing ready. `host` is its own fiber. `others`: other threads have seats in further runtimes
+/// that this thread deals with.
+pub(crate) fn settle_stuck(seats: &[Seat], host: &Fiber, others: bool) -> bool {
     // What a single walk could not see as it closed.
     if seats.iter().any(|seat| seat.shared.survey.make_now()) {
         return true;
@@ -54,7 +55,7 @@ pub(crate) fn settle_stuck(seats: &[Seat], host: &Fiber) -> bool {
     }
     let has_others =
         |seat: &Seat| seat.shared.driven.as_ref().is_some_and(|driven| driven.has_others(seat.index));
-    if seats.iter().any(has_others) {
+    if others || seats.iter().any(has_others) {
         return false;
     }
     let mut waits: Vec<(u64, &Fiber)> = Vec::new();

@@ -17,7 +17,7 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::time;
 
 use super::{Next, Worker, settle_stuck};
-use crate::foreign;
+use crate::foreign::{self, Seats};
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::schedule::admission;
@@ -78,7 +78,7 @@ impl Worker {
                 debug_assert_eq!(ready, fiber, "nothing else has begun here");
                 return Some(self.resume(ready));
             }
-            let (seats, _) = foreign::seats();
+            let Seats { seats, others, .. } = foreign::seats();
             if waiting.context().waits_for().0 != Reason::Sleep && self.is_wanted(host, &seats) {
                 let since = *since.get_or_insert_with(time::now);
                 if waiting.context().unwinding().get() || since.elapsed() > PATIENCE {
@@ -89,8 +89,8 @@ impl Worker {
                 since = None;
             }
             if admission::unstick()
-                || seats.iter().any(|seat| pass_time(&seat.shared))
-                || settle_stuck(&seats, host)
+                || seats.iter().any(|seat| pass_time(&seat.shared, None))
+                || settle_stuck(&seats, host, others)
             {
                 continue;
             }
