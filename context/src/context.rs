@@ -75,7 +75,10 @@ mod wait_queue;
 pub use self::call::{for_another, is_for_another};
 pub use self::caller::{Caller, caller, this_thread};
 pub use self::current::{current, in_request, set_current, user_code};
-pub use self::foreign::{ForeignContext, ForeignThreads, give_back_foreign, provide_foreign, with_foreign};
+pub use self::foreign::{
+    ForeignContext, ForeignThreads, give_back_foreign, is_known_now, lasting, provide_foreign, when_known,
+    with_foreign,
+};
 pub use self::label::Label;
 pub use self::owner::{Lock, OwnerWait};
 pub use self::reason::Reason;
@@ -295,11 +298,17 @@ impl Context {
 
     /// Calls `f`, in which [`is_undisturbed`](Self::is_undisturbed) is true. Of a context that shows no words, and was asked by a call just before. `f` does not suspend.
     pub fn as_undisturbed<R>(&self, f: impl FnOnce() -> R) -> R {
+        /// Takes the word back, also if `f` unwinds.
+        struct Shown<'a>(&'a Context);
+        impl Drop for Shown<'_> {
+            fn drop(&mut self) {
+                self.0.attention.set(None);
+            }
+        }
         let calm = AtomicU32::new(0);
+        let _shown = Shown(self);
         self.attention.set(Some(NonNull::from(&calm)));
-        let answer = f();
-        self.attention.set(None);
-        answer
+        f()
     }
 
     /// Whether the request on top was cancelled, so that a wait that a cancel can end is to be refused. Called by the stack's own code.

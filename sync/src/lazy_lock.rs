@@ -54,7 +54,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     /// # Panics
     ///
     /// If making it panics, or has panicked or unwound before. If the closure accesses this value, itself or through what it waits for: the message names that
-    /// cycle. And in a `no_suspend` region, if it would have to wait.
+    /// cycle. (On a thread that begins a wait while the process has no runtime, a cycle that passes through that wait is not found.) And in a `no_suspend` region, if it would have to wait.
     ///
     /// ```
     /// use forebear::sync::LazyLock;

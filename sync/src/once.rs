@@ -8,9 +8,15 @@
 //!
 //! `RUNNING`: the context whose address is in the word runs the closure now. It is the holder that the other callers wait for
 //! ([`forebear_context::context::OwnerWait`]), as the holder of a lock is. It becomes as urgent as they are. If it waits for this word,
-//! itself or through another wait, that is a cycle. A thread that no runtime knows has no address in the word. It notes the once in a list
-//! of its own (`raw_lock/unknown.rs`), so it finds the cycle when it calls again itself. `QUEUED`: the queue has waiters. `DONE` is
-//! the only bit, for good, once it is set.
+//! itself or through another wait, that is a cycle. `QUEUED`: the queue has waiters. `DONE` is the only bit, for good, once it is set.
+//!
+//! # Threads without a context
+//!
+//! A plain thread that has none yet gets its own from the runtime when it sets `RUNNING` ([`lasting_me`]). While the process has no runtime, and while the
+//! locals of the thread are destroyed, it gets none, and the word has no address. Then the thread notes the once in a list of its
+//! own (`raw_lock/unknown.rs`), so it finds the cycle when it calls again itself. If it gets its context while the closure runs, for example since the closure
+//! makes a request, it writes the address into the word, and takes the note out (`runner_is_known`). A thread waits for a request only with its own
+//! context, so a cycle that passes through its waits for requests is found.
 //!
 //! # How a call proceeds
 //!
@@ -35,7 +41,7 @@ use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use forebear_context::context::{Context, Lock, Reason, with_foreign};
+use forebear_context::context::{Context, Lock, Reason, when_known, with_foreign};
 use forebear_context::error::{Cancelled, Cycle, TimeoutError};
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use forebear_context::shim::mutant;
@@ -46,7 +52,7 @@ use crate::lock_queue::{LockQueue, Place};
 use crate::mutex::refuse;
 use crate::queued_wait::{Answer, Limit, QueuedWaiter, WaitTerms, wait_in_queue};
 use crate::raw_lock::unknown::{self, Note};
-use crate::raw_lock::{Refused, change, gave, gave_back, me, took};
+use crate::raw_lock::{Refused, change, gave, gave_back, lasting_me, me, took};
 use crate::wait_set::everybody;
 
 const RUNNING: usize = 1;
@@ -120,8 +126,8 @@ impl Once {
     ///
     /// # Panics
     ///
-    /// If `f` panics. If `f` calls this again, itself or through a request that it waits for; the message names that
-    /// cycle. In a `no_suspend` region, if it would have to wait.
+    /// If `f` panics. If `f` calls this again, itself or through what it waits for; the message names that cycle. (On a thread that begins a wait while the
+    /// process has no runtime, a cycle that passes through that wait is not found.) In a `no_suspend` region, if it would have to wait.
     #[inline(always)]
     #[track_caller]
     pub fn call_once(&self, f: impl FnOnce()) {
@@ -261,15 +267,20 @@ impl Once {
 
     /// Sets `RUNNING`, if neither `RUNNING` nor `DONE` is set.
     fn begin(&self) -> bool {
-        let me = me();
         let mut word = self.word.load(Ordering::Relaxed);
+        if bits(word) & (RUNNING | DONE) != 0 {
+            return false;
+        }
+        let me = lasting_me();
         while bits(word) & (RUNNING | DONE) == 0 {
             let running = me.map_addr(|at| at | bits(word) | RUNNING);
             match self.word.compare_exchange_weak(word, running, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
                     took(me);
                     if me.is_null() {
-                        unknown::took(Note::Runs(self.addr()));
+                        static WHEN_KNOWN: fn(NonNull<Context>) = runner_is_known;
+                        when_known(&WHEN_KNOWN);
+                        unknown::took(Note::Runs(ptr::from_ref(self).expose_provenance()));
                     }
                     return true;
                 }
@@ -283,7 +294,7 @@ impl Once {
         ptr::from_ref(self).addr()
     }
 
-    /// The cycle, if this thread runs the closure, and began when no runtime knew the thread.
+    /// The cycle, if this thread runs the closure, and no runtime has known the thread since it began.
     #[cold]
     fn of_itself(&self, of: &'static Lock, caller: &'static Location<'static>) -> Option<Cycle> {
         if !unknown::has(Note::Runs(self.addr())) {
@@ -306,6 +317,18 @@ impl Once {
     }
 }
 
+/// The calling thread has got its own context: what it runs is named by that. No exchange is lost: the thread alone changes the address while it runs
+/// the closure. That closes no cycle, since the thread runs, as a thread that has just taken a lock.
+#[cold]
+fn runner_is_known(context: NonNull<Context>) {
+    unknown::take_runs(|at| {
+        // SAFETY: the `Run` in a frame of this thread borrows the once, and takes the note out before it goes.
+        let once = unsafe { &*ptr::with_exposed_provenance::<Once>(at) };
+        change(&once.word, |word| context.as_ptr().map_addr(|at| at | bits(word)));
+        took(context.as_ptr());
+    });
+}
+
 impl Run<'_> {
     fn carry_out<E>(mut self, f: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         f()?;
@@ -320,7 +343,7 @@ impl Drop for Run<'_> {
         let (once, me) = (self.once, me());
         gave(me);
         let word = once.word.load(Ordering::Relaxed);
-        // A thread that began when no runtime knew it is not named in the word, whatever context it has by now.
+        // A thread that has got no context of its own since it began is not named in the word.
         if word.addr() & !BITS == 0 {
             unknown::gave(Note::Runs(once.addr()));
         }

@@ -117,7 +117,7 @@ impl<T> OnceLock<T> {
     /// # Panics
     ///
     /// If `make` does: then there is still no value. If `make` calls this again, itself or through what it waits for: the message names that
-    /// cycle. And in a `no_suspend` region, if it would have to wait.
+    /// cycle. (On a thread that begins a wait while the process has no runtime, a cycle that passes through that wait is not found.) And in a `no_suspend` region, if it would have to wait.
     #[inline(always)]
     #[track_caller]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {

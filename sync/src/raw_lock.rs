@@ -111,7 +111,7 @@ use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use forebear_context::shim::mutant;
 
-pub(crate) use self::caller::{gave, gave_back, me, took};
+pub(crate) use self::caller::{gave, gave_back, lasting_me, me, took};
 use self::turns::Turns;
 use self::unknown::{Note, Number};
 pub(crate) use self::word::change;

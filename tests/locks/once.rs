@@ -7,17 +7,20 @@ mod support;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
 use cancelling::{asleep, ends_cancelled, on_each_clocked};
 use forebear::sync::{LazyLock, Mutex, Once, OnceLock};
 use forebear::{
-    Cancellation, Cancelled, Priority, Request, TimeoutError, WaitError, no_suspend, spawn, yield_now,
+    Cancellation, Cancelled, Priority, Request, Runtime, TimeoutError, WaitError, no_suspend, spawn,
+    yield_now,
 };
 use support::order::{BY_URGENCY, Gate, on_one, open_beside_a_normal_one, root, wait_by_urgency};
-use support::{Count, Flag, Joined, in_both_worlds, inside_each, on_each, until};
+use support::{
+    Count, Flag, Joined, Watchdog, again_in_child, in_both_worlds, inside_each, is_child, on_each, until,
+};
 
 // ---- once ----------------------------------------------------------------------------------------------------------------------
 
@@ -363,6 +366,133 @@ fn a_cycle_through_a_maker_and_a_request_is_named() {
         let text = format!("{error:#}");
         assert!(text.contains("`child`") && text.contains("maker"), "{text}");
     });
+}
+
+/// A maker on a plain thread that no runtime has known before waits for a request that needs what it makes.
+fn is_told_of_its_cycle(what: &str, f: impl FnOnce() + Send + 'static) {
+    let thread = thread::Builder::new().name("plain".into()).spawn(f).unwrap();
+    let told = *thread.join().unwrap_err().downcast::<String>().unwrap();
+    for part in ["deadlock", what, "`plain`", "`needs it`"] {
+        assert!(told.contains(part), "{told}");
+    }
+}
+
+/// Waits for such a request on a stack of its own, and panics with what it is told: the wait that begins last finds the cycle.
+fn need(on: &Runtime, f: impl FnOnce() + Send + 'static) {
+    let request = Request::builder().on(on).name("needs it").own_stack().spawn(f);
+    match request.take() {
+        Err(WaitError::Failed(failure)) => panic!("{}", failure.panic_message().unwrap()),
+        Err(circular) => panic!("deadlock: {circular}"),
+        Ok(_) => unreachable!("it is told"),
+    }
+}
+
+fn cycles_of_new_threads(runtime: impl Fn() -> Runtime + Clone + Send + 'static) {
+    let _dog = Watchdog::new("makers on threads that no runtime has known before");
+    let on = runtime.clone();
+    is_told_of_its_cycle("a Once (", move || {
+        let once = Arc::new(Once::new());
+        let again = once.clone();
+        once.call_once(|| need(&on(), move || again.call_once(|| ())));
+    });
+    let on = runtime.clone();
+    is_told_of_its_cycle("a OnceLock (", move || {
+        let cell = Arc::new(OnceLock::new());
+        let again = cell.clone();
+        cell.get_or_init(|| need(&on(), move || _ = again.get_or_init(|| ())));
+    });
+    is_told_of_its_cycle("a LazyLock (", move || {
+        type Make = Box<dyn FnOnce() + Send>;
+        let lazy = Arc::new_cyclic(|lazy: &Weak<LazyLock<(), Make>>| {
+            let lazy = lazy.clone();
+            let make = move || {
+                let again = lazy.upgrade().unwrap();
+                need(&runtime(), move || *LazyLock::force(&again));
+            };
+            LazyLock::new(Box::new(make) as Make)
+        });
+        LazyLock::force(&lazy);
+    });
+}
+
+#[test]
+fn a_cycle_through_a_maker_on_a_thread_that_no_runtime_knew_is_named() {
+    let runtime = support::runtime(2);
+    let theirs = runtime.clone();
+    cycles_of_new_threads(move || theirs.clone());
+}
+
+/// The makers begin before there is any runtime: each makes its own.
+#[test]
+fn a_cycle_through_a_maker_that_began_before_there_was_a_runtime_is_named() {
+    const NAME: &str = "a_cycle_through_a_maker_that_began_before_there_was_a_runtime_is_named";
+    if is_child(NAME) {
+        // A maker that is told drops its handle before the request can go on. So that must not be the last.
+        return cycles_of_new_threads(|| {
+            let runtime = support::runtime(2);
+            std::mem::forget(runtime.clone());
+            runtime
+        });
+    }
+    let (ok, told) = again_in_child(NAME, ("ALONE", "1"), "");
+    assert!(ok, "{told}");
+}
+
+/// The word of what it makes gets an address while others wait there.
+#[test]
+fn a_maker_that_a_runtime_learns_of_meanwhile_wakes_those_who_wait() {
+    const NAME: &str = "a_maker_that_a_runtime_learns_of_meanwhile_wakes_those_who_wait";
+    if is_child(NAME) {
+        let _dog = Watchdog::new(NAME);
+        let (once, cell) = (Arc::new(Once::new()), OnceLock::new());
+        let mut waiters = Vec::new();
+        once.call_once(|| {
+            let waits = || {
+                let once = once.clone();
+                move || once.call_once(|| unreachable!("it is done"))
+            };
+            waiters.push(thread::spawn(waits()));
+            assert_eq!(*cell.get_or_init(|| support::runtime(1).run(|| 7)), 7);
+            waiters.push(thread::spawn(waits()));
+        });
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+        // One that fails leaves no trace either.
+        let thread = thread::spawn(|| {
+            let once = Once::new();
+            let falls = || once.call_once(|| panic!("{}", support::runtime(1).run(|| "on purpose")));
+            assert!(catch_unwind(AssertUnwindSafe(falls)).is_err());
+            once.call_once(|| ());
+        });
+        return thread.join().unwrap();
+    }
+    let (ok, told) = again_in_child(NAME, ("ALONE", "1"), "");
+    assert!(ok, "{told}");
+}
+
+#[test]
+fn a_dump_names_a_maker_on_a_thread_that_no_runtime_knew() {
+    let runtime = support::runtime(2);
+    let _dog = Watchdog::over(&runtime, "the name of a maker");
+    let cell = Arc::new(OnceLock::new());
+    let (theirs, begun, free) = (cell.clone(), Flag::new(), Flag::new());
+    let (up, down) = (begun.clone(), free.clone());
+    let make = move || {
+        theirs.get_or_init(|| {
+            up.raise();
+            while !down.is_up() {
+                thread::yield_now();
+            }
+        });
+    };
+    let maker = thread::Builder::new().name("plain".into()).spawn(make).unwrap();
+    begun.wait();
+    let waiter = Request::builder().on(&runtime).spawn(move || _ = cell.get_or_init(|| ()));
+    until(|| runtime.dump().to_string().contains("waits for a OnceLock"));
+    let dump = runtime.dump().to_string();
+    assert!(dump.contains("held by `plain`"), "{dump}");
+    free.raise();
+    waiter.wait().unwrap();
+    maker.join().unwrap();
 }
 
 #[test]

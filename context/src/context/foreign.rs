@@ -505,6 +505,23 @@ pub unsafe fn provide_foreign(provider: &'static ForeignThreads) {
     );
 }
 
+/// Set by the first that asks, for good: see [`when_known`].
+static KNOWN: AtomicPtr<fn(NonNull<Context>)> = AtomicPtr::new(std::ptr::null_mut());
+
+/// From now on `call` is called on each thread that gets its own context, when that is current. It runs no code of the user's. The first call counts.
+pub fn when_known(call: &'static fn(NonNull<Context>)) {
+    let call = std::ptr::from_ref(call).cast_mut();
+    let _ = KNOWN.compare_exchange(std::ptr::null_mut(), call, Ordering::Release, Ordering::Relaxed);
+}
+
+/// The calling thread has got its own context, which is current and stays so until the thread ends. Called by the provider.
+pub fn is_known_now(context: NonNull<Context>) {
+    // SAFETY: null, or what `when_known` has put there: a static.
+    if let Some(call) = unsafe { KNOWN.load(Ordering::Acquire).as_ref() } {
+        call(context);
+    }
+}
+
 fn provider() -> Option<&'static ForeignThreads> {
     // SAFETY: null, or what `provide_foreign` has put there: a static.
     unsafe { PROVIDER.load(Ordering::Acquire).as_ref() }
@@ -522,11 +539,18 @@ pub fn give_back_foreign() {
 /// Calls `f` with the current context, or with one made for the call if this thread has none.
 #[inline(always)]
 pub fn with_foreign<R>(f: impl FnOnce(&Context) -> R) -> R {
-    match current().or_else(provided) {
+    match lasting() {
         // SAFETY: the current context is valid, by the contract of `set_current`.
         Some(context) => f(unsafe { context.as_ref() }),
         None => with_made(f),
     }
+}
+
+/// The current context, or the thread's own if a runtime gives it one now. `None` on a thread that no runtime knows, and while the locals of the
+/// thread are destroyed.
+#[inline(always)]
+pub fn lasting() -> Option<NonNull<Context>> {
+    current().or_else(provided)
 }
 
 #[cold]

@@ -45,7 +45,8 @@
 //!
 //! A header whose end another thread brings travels to the arena of the thread that made it. While that thread does nothing, the header lies there, and with it
 //! what its parent has failed with. So a thread of `blocking`, which may stay idle for good, gives its arenas back
-//! when its call has returned ([`give_back`]). Any other thread holds them until it next deals with a runtime, or exits.
+//! when its call has returned ([`give_back`]). A thread that waits takes the header in: before it blocks, and when it is nudged (`record/arena/end.rs`). An arena whose
+//! thread has exited has no such owner, so the thread that returns the header takes it in. Any other thread holds the header until it next deals with a runtime.
 //!
 //! # Where there is no such list
 //!

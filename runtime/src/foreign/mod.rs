@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use forebear_context::clock::deadline_after;
 use forebear_context::context::{
-    Alarm, Cause, Context, ForeignContext, ForeignThreads, Table, Ticket, provide_foreign,
+    Alarm, Cause, Context, ForeignContext, ForeignThreads, Table, Ticket, is_known_now, provide_foreign,
 };
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::{Arc, time};
@@ -35,7 +35,7 @@ use crate::record::reclaim;
 use crate::shared::Shared;
 use crate::shared::driven::{Driven, Seat};
 use crate::shared::parked;
-use crate::shared::thread::{FOREIGN, Foreign, ForeignFiber, of, take_late, thread_name};
+use crate::shared::thread::{self, FOREIGN, Foreign, ForeignFiber, of, take_late, thread_name};
 use crate::stack::lent::Lent;
 use crate::time::deadlines::keep;
 
@@ -81,12 +81,20 @@ fn make_fiber() -> Option<&'static Fiber> {
                     foreign_stacks::register_thread((*at).context.context());
                 }
                 foreign.fiber.set(at);
+                // SAFETY: just made.
+                let context = NonNull::from(unsafe { &*at }.context.context());
+                for (_, own) in foreign.arenas.borrow().iter() {
+                    // SAFETY: M3: the thread's own.
+                    unsafe { own.as_ref() }.set_owner(Some(context));
+                }
             }
             // SAFETY: valid until the thread's locals are destroyed, which makes it no longer current.
-            unsafe {
+            let fiber = unsafe {
                 fiber::enter(&raw const (*at).fiber);
                 &(*at).fiber
-            }
+            };
+            is_known_now(NonNull::from(fiber.context()));
+            fiber
         })
         .ok()
 }
@@ -108,6 +116,10 @@ fn open_arena(shared: &Arc<Shared>) -> Option<NonNull<Arena>> {
     let open = |foreign: &Foreign| {
         // SAFETY: RR1; the caller's count.
         let arena = unsafe { shared.depot.open(shared.record_ptr()) };
+        // SAFETY: made by `fiber`, freed when the thread's locals are destroyed.
+        let own = unsafe { foreign.fiber.get().as_ref() };
+        // SAFETY: M3: the thread's own.
+        unsafe { arena.as_ref() }.set_owner(own.map(|own| NonNull::from(own.context.context())));
         let mut arenas = foreign.arenas.borrow_mut();
         let settles = foreign.settles.get();
         let is_over = |of: &Shared| !settles && !of.is_inherited() && of.is_over() && of.depot.is_closing();
@@ -130,6 +142,21 @@ fn open_arena(shared: &Arc<Shared>) -> Option<NonNull<Arena>> {
 fn drop_late() {
     while let Some(side) = take_late() {
         reclaim::free_side(side);
+    }
+}
+
+/// The thread is about to block: takes in what others have sent to its arenas. It is listed as one that waits, so who sends something that keeps an error
+/// later nudges it. Inside a wait: what users own is kept for later.
+pub(crate) fn take_returns() {
+    thread::each_arena(Arena::drain_returns);
+}
+
+/// The thread is about to block, and has no seat, so it drops nothing that it has kept before its next wait: others do it.
+pub(crate) fn drop_late_elsewhere() {
+    while let Some(side) = take_late() {
+        if !thread::drop_elsewhere(side) {
+            return;
+        }
     }
 }
 

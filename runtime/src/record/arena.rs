@@ -29,6 +29,7 @@
 //! | `local_owner` | the owner; a thread that asks for the publication of a local request ([`crate::state::word`]) |
 //! | `returns.list` | any thread pushes; the owner takes the whole list |
 //! | `direct` | the owner counts; any thread reads |
+//! | `owner` | the owner writes; a thread that has returned a header reads, under the lock of the waiters from outside |
 //!
 //! # Invariants
 //!
@@ -38,6 +39,7 @@
 //! * **M3** An arena counts its cells in use; its owner keeps the count. A closed arena with none left releases the record. Each cell
 //!   is counted once, with its class. The length of a free list follows from the number of cells that the arena has.
 
+use forebear_context::context::Context;
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -100,6 +102,9 @@ pub(crate) struct Arena {
     runtime: NonNull<RuntimeRecord>,
     /// The number of the worker it belongs to; `u32::MAX` for a foreign thread's.
     pub worker: u32,
+    /// The context of the foreign thread that has the arena, or had it last; null if there was none. Meaningful only while that thread is listed as one
+    /// that waits (`shared/parked.rs`).
+    owner: AtomicPtr<Context>,
     /// Requests that a foreign thread has run on its own stack here.
     pub direct: Counter,
     /// Messages that other threads have left for the owner.
@@ -153,6 +158,7 @@ impl Arena {
             large: Cell::new(0),
             runtime: runtime.into_raw(),
             worker,
+            owner: AtomicPtr::new(ptr::null_mut()),
             direct: Counter::default(),
             owner_mailbox: OwnerMailbox::default(),
             families: Mutex::new(()),
@@ -416,15 +422,14 @@ impl Arena {
         !self.returns.list.load(Ordering::Relaxed).is_null()
     }
 
-    /// The worker that takes the returns, if one has the arena, with a count of the record.
-    ///
-    /// # Safety
-    ///
-    /// M3: the caller has a header of the arena.
-    unsafe fn worker_to_wake(&self) -> Option<(KeptRuntime, usize)> {
-        let attended = !self.is_foreign() && !self.runtime().is_driven;
-        // SAFETY: M3: the header keeps the record.
-        attended.then(|| (unsafe { KeptRuntime::new(self.runtime) }, self.worker as usize))
+    /// Says which foreign thread has the arena. Called by the owner, before another thread may have a header of it.
+    pub(crate) fn set_owner(&self, context: Option<NonNull<Context>>) {
+        self.owner.store(context.map_or(ptr::null_mut(), NonNull::as_ptr), Ordering::Relaxed);
+    }
+
+    /// The context of the foreign thread that has the arena, or had it last. It may be gone.
+    pub(crate) fn owner(&self) -> *mut Context {
+        self.owner.load(Ordering::Relaxed)
     }
 
     /// Pushes a header to this arena's returns; false if the arena is closed.

@@ -4,8 +4,8 @@ use super::{dependents, driver, finish};
 use crate::record::above::{self, Above};
 use crate::schedule::worker::OnWorker;
 use crate::shared::OfRuntime;
-use crate::shared::thread;
 use crate::shared::worker::OnRecord;
+use crate::shared::{parked, thread};
 use crate::{cancel, foreign};
 
 static TABLE: Above = Above {
@@ -31,6 +31,16 @@ static TABLE: Above = Above {
             None
         }
         None => Some(side),
+    },
+    attend_returns: |arena| {
+        let shared = arena.shared();
+        match arena.is_foreign() {
+            // In a forked child the other threads are not there, and may have held its locks.
+            _ if shared.is_inherited() => {}
+            true if shared.depot.take_in_spare(arena) => {}
+            true => parked::nudge_owner(arena),
+            false => shared.wake(arena.worker as usize),
+        }
     },
     disarm_due: |arena, header, due| arena.shared().deadlines.disarm_due(header, due),
     limit_comes: cancel::limit_comes,

@@ -160,6 +160,7 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>, look: Option
         let mut has_stepped = false;
         loop {
             cancel::read_messages(fiber);
+            foreign::take_returns();
             let is_settled = !context.is_waiting();
             let is_late = match is_settled {
                 true => context.cause() == Cause::TimedOut,
@@ -214,6 +215,8 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>, look: Option
         }
     } else {
         admission::unstick();
+        foreign::take_returns();
+        foreign::drop_late_elsewhere();
         if !lacking.is_empty() {
             // SAFETY: by contract.
             return unsafe { unseated::block(context, &lacking, deadline, look) };

@@ -1,8 +1,9 @@
 //! The waiters from outside: foreign threads that block, and requests that wait for one of another runtime.
 //!
 //! A runtime that was shut down with laggards ends the waits for its requests, and names the scopes of foreign threads
-//! that wait for a laggard. Both must be found. Listing a foreign thread costs little beside a block. So each is listed
-//! here while it blocks, in one list for the process.
+//! that wait for a laggard. Both must be found. So must a foreign thread to whose arena a header was returned that keeps an
+//! error (`record/arena/end.rs`). Listing a foreign thread costs little beside a block. So each is listed here while it blocks,
+//! in one list for the process.
 //!
 //! # The race
 //!
@@ -14,14 +15,15 @@
 //! * **PK1** A context is listed before the walk may end its wait, until its own stack has taken it out, under the
 //!   lock. So under the lock a listed context exists. So does what it waits for: a request (the waiter holds a count),
 //!   or the scope in one of its frames.
-//! * **PK2** The lock is a leaf but for `unpark` and its locks, and is held over a fork by the thread that forks.
+//! * **PK2** The lock is a leaf but for `unpark`, the nudge of a thread, and their locks, and is held over a fork by the thread that forks.
 
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
-use forebear_context::context::{Cause, Context, Reason, Ticket, unpark};
+use forebear_context::context::{Cause, Context, ForeignContext, Reason, Ticket, unpark};
 use forebear_context::shim::{Mutex, MutexGuard};
 
+use crate::record::arena::Arena;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::record::scope_core::ScopeCore;
@@ -115,6 +117,18 @@ pub(crate) fn give_up(shared: &Shared) {
             // SAFETY: PK1, so C1 holds for the wake-up.
             unsafe { unpark(parked.context, parked.ticket, Cause::Cancelled) };
         }
+    }
+}
+
+/// Nudges the foreign thread that has the arena, if it waits: something was returned to the arena.
+pub(crate) fn nudge_owner(arena: &Arena) {
+    let parked = lock();
+    if let Some(parked) = parked.get(&arena.owner().addr())
+        // SAFETY: Y1. Where the owner was, there may be another context by now.
+        && !coroutine::is_coroutines(unsafe { parked.context.as_ref() })
+    {
+        // SAFETY: PK1: it is there while the list is locked. A context that is no coroutine's is a foreign thread's.
+        unsafe { ForeignContext::nudge(parked.context) };
     }
 }
 

@@ -14,13 +14,15 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
 
 use forebear_context::context::{Context, ForeignContext, for_another};
 use forebear_context::shim::thread::Builder;
-use forebear_context::shim::{Arc, ThreadBody};
+use forebear_context::shim::{Arc, Mutex, ThreadBody};
 
 use crate::record::arena::Arena;
 use crate::record::fiber::{self, Fiber};
+use crate::record::reclaim;
 use crate::record::report;
 use crate::record::side::{self, Side};
 use crate::shared::driven::Seat;
@@ -141,7 +143,7 @@ pub(crate) fn holds_back() -> bool {
 }
 
 /// What is to be dropped, and must not be where it was found ([`holds_back`]). It goes on a coroutine of the thread's seat, or before the next wait, or when
-/// the thread has run another request.
+/// the thread has run another request; or, when the thread is about to block in a wait, on a thread that is started for it.
 #[cold]
 pub(crate) fn keep_for_later(side: Box<Side>) {
     let mut side = Some(side);
@@ -165,6 +167,28 @@ fn end_elsewhere(end: ThreadBody) {
             "no thread could be started for a request that must end while its thread waits: {error}"
         ));
     }
+}
+
+/// Drops this on a thread that is started for it: the calling one is in the middle of a wait. One thread for each: what a destructor waits for may be another
+/// of them. False: there is no thread, and it is kept for later again.
+#[cold]
+pub(crate) fn drop_elsewhere(side: Box<Side>) -> bool {
+    struct Late(Box<Side>);
+    // SAFETY: the block is its holder's alone.
+    unsafe impl Send for Late {}
+    let late = Arc::new(Mutex::new(Some(Late(side))));
+    let take = |late: &Mutex<Option<Late>>| late.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let theirs = late.clone();
+    let drop_there: ThreadBody = Box::new(move || {
+        if let Some(Late(side)) = take(&theirs) {
+            for_another(|| reclaim::free_side(side));
+        }
+    });
+    let started = Builder::new().name("forebear end".into()).spawn(drop_there).is_ok();
+    if !started && let Some(Late(side)) = take(&late) {
+        keep_for_later(side);
+    }
+    started
 }
 
 /// Calls the hook for warnings on a thread that is started for it: the calling one is in the middle of a wait.

@@ -2,12 +2,18 @@
 
 use std::ptr::{self, NonNull};
 
-use forebear_context::context::{Context, current};
+use forebear_context::context::{Context, current, lasting};
 
 /// The calling context, if it has one, for the word.
 #[inline(always)]
 pub(crate) fn me() -> *mut Context {
     current().map_or(ptr::null_mut(), NonNull::as_ptr)
+}
+
+/// The same; a thread that has none gets its own if there is a runtime.
+#[cold]
+pub(crate) fn lasting_me() -> *mut Context {
+    lasting().map_or(ptr::null_mut(), NonNull::as_ptr)
 }
 
 /// Counts the locks of a context, so that it is known to be worth waiting for.

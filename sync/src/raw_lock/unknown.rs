@@ -6,6 +6,9 @@
 //! has registered the thread since. The word of such a lock names no holder. So its release finds the entry here,
 //! whatever context the thread has by then.
 //!
+//! When the thread gets its own context, the words of the `Once`s that it runs get that context's address, and the entries go
+//! ([`take_runs`]). A lock's entry stays: a forgotten guard leaves an entry whose lock may be gone, so no thread follows it to the lock.
+//!
 //! A thread notes each read of an [`RwLock`](crate::RwLock), too, apart from its writers' lock. That detects only waits for itself:
 //! other threads that wait for a lock that it reads do not see this list.
 //!
@@ -133,6 +136,23 @@ mod list {
         }
     }
 
+    /// Takes out the `Once`s, and calls `with` with the address of each.
+    #[cold]
+    pub(crate) fn take_runs(mut with: impl FnMut(usize)) {
+        let mut take = |note: Option<Note>| match note {
+            Some(Note::Runs(at)) => {
+                with(at);
+                None
+            }
+            other => other,
+        };
+        _ = NOTES.try_with(|notes| notes.iter().for_each(|place| place.set(take(place.get()))));
+        more(|more| {
+            more.retain(|note| take(Some(*note)).is_some());
+            true
+        });
+    }
+
     #[cold]
     pub(crate) fn has(note: Note) -> bool {
         replace(Some(note), Some(note)) || more(|more| more.contains(&note))
@@ -148,9 +168,11 @@ mod list {
 
     pub(crate) fn gave(_: Note) {}
 
+    pub(crate) fn take_runs(_: impl FnMut(usize)) {}
+
     pub(crate) fn has(_: Note) -> bool {
         false
     }
 }
 
-pub(crate) use self::list::{gave, has, took};
+pub(crate) use self::list::{gave, has, take_runs, took};

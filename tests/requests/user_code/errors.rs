@@ -5,8 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use forebear::channel::{Receiver, RecvError, Sender, unbounded};
 use forebear::time::ManualClock;
-use forebear::{OrUnwind, Request, Runtime, WaitError, join, scope, spawn, try_spawn};
+use forebear::{Completer, OrUnwind, Request, Runtime, WaitError, join, scope, spawn, try_spawn};
 
 use crate::support::{Count, Kind, Probe, Watchdog, hold_workers, in_both_worlds, on_each, until};
 
@@ -418,11 +419,11 @@ impl Drop for ShutsDown {
     }
 }
 
-/// The last child goes when the thread has exited that owns its memory, and with it the parent that has failed. So the end of the runtime frees both.
+/// The last child goes when the thread has exited that owns its memory, and with it what the parent has failed with: before the runtime ends, or after.
 #[test]
-fn an_error_that_goes_with_its_runtime_may_shut_it_down() {
-    for workers in [1, 2] {
-        let _dog = Watchdog::new(format_args!("{workers} workers"));
+fn an_error_that_goes_with_the_last_child_may_shut_its_runtime_down() {
+    for (workers, is_over) in [(1, false), (1, true), (2, false), (2, true)] {
+        let _dog = Watchdog::new(format_args!("{workers} workers, over: {is_over}"));
         let runtime = Kind::Workers(workers).builder().on_unhandled_failure(|_| ()).build().unwrap();
         assert_eq!(runtime.run(|| 7), 7);
         let (gone, maker) = (Count::new(), runtime.clone());
@@ -438,9 +439,82 @@ fn an_error_that_goes_with_its_runtime_may_shut_it_down() {
             assert!(parent.wait().is_err());
             given.recv().unwrap()
         });
-        drop(child.join().unwrap());
+        let child = child.join().unwrap();
+        if is_over {
+            runtime.shutdown(Duration::MAX).unwrap();
+        }
         assert_eq!(gone.get(), 0);
-        runtime.shutdown(Duration::MAX).unwrap();
+        drop(child);
         assert_eq!(gone.get(), 1);
+        runtime.shutdown(Duration::MAX).unwrap();
     }
+}
+
+/// An error that has the only sender of a channel and the completer of an answer, and whose destructor waits.
+#[derive(Debug)]
+#[allow(dead_code, reason = "its drop is what counts")]
+struct Sends(Sender<()>, Completer<()>, Waits);
+
+impl fmt::Display for Sends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sends")
+    }
+}
+
+impl std::error::Error for Sends {}
+
+/// Has the calling thread run a request that fails and leaves a child, and drops its handle. Answers the child, which alone keeps the error from then on, and
+/// the channel and the answer that end with the error.
+fn fails_and_leaves_a_child(runtime: &Runtime) -> (Request<()>, Receiver<()>, Request<()>) {
+    let (sender, receiver) = unbounded();
+    let (completer, answer) = runtime.enter(|| Request::completer("answer"));
+    let (give, given) = mpsc::channel();
+    let error = Sends(sender, completer, Waits);
+    let parent = runtime.enter(|| {
+        Request::try_new(move || -> forebear::Result<()> {
+            give.send(Request::new(|| ())).unwrap();
+            Err(error.into())
+        })
+    });
+    assert!(parent.wait().is_err());
+    drop(parent);
+    (given.recv().unwrap(), receiver, answer)
+}
+
+/// The memory of the child belongs to the thread that has run its parent. No request of that thread follows which would take it in.
+#[test]
+fn a_plain_thread_that_waits_for_the_end_of_an_error_is_woken_by_it_if_the_last_child_went_before() {
+    on_each(|runtime| {
+        let (child, receiver, _) = fails_and_leaves_a_child(runtime);
+        std::thread::spawn(move || drop(child)).join().unwrap();
+        assert_eq!(receiver.recv(), Err(RecvError::Disconnected));
+    });
+}
+
+#[test]
+fn a_plain_thread_that_waits_for_the_end_of_an_error_is_woken_by_it_if_the_last_child_goes_meanwhile() {
+    on_each(|runtime| {
+        let (child, _, answer) = fails_and_leaves_a_child(runtime);
+        let watched = runtime.clone();
+        let dropper = std::thread::spawn(move || {
+            while !watched.dump().to_string().contains("waits for request `answer`") {
+                std::thread::yield_now();
+            }
+            drop(child);
+        });
+        assert!(answer.wait().is_err());
+        dropper.join().unwrap();
+    });
+}
+
+/// Nobody owns the memory of the child then, until another thread takes it over.
+#[test]
+fn an_error_goes_with_the_last_child_though_the_thread_has_exited_that_ran_the_failed_request() {
+    on_each(|runtime| {
+        let maker = runtime.clone();
+        let thread = std::thread::spawn(move || fails_and_leaves_a_child(&maker));
+        let (child, receiver, _) = thread.join().unwrap();
+        drop(child);
+        assert_eq!(receiver.recv(), Err(RecvError::Disconnected));
+    });
 }

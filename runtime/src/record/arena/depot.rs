@@ -16,10 +16,12 @@
 //! *A thread that leaves against the end of the runtime.* Both take the depot's lock. Either the thread finds `closing` set, and closes its arena itself; or
 //! its arena is among the spare ones when [`close_spare`](Depot::close_spare) takes them out.
 //!
+//! *A thread that leaves against a thread that returns what keeps an error.* See *The races* in the head of [`end`](super::end).
+//!
 //! *A close against its own last header.* The closer works off the returns, and the last of them would let the record go (M3). So the closer counts one cell more
 //! until it has finished.
 
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
 use forebear_context::shim::Mutex;
@@ -76,7 +78,7 @@ impl Depot {
         arena
     }
 
-    /// A foreign thread ends: its arena is kept for the next, unless the runtime is over.
+    /// A foreign thread ends: its arena is kept for the next, unless the runtime is over. Destructors of the user's may be called.
     ///
     /// # Safety
     ///
@@ -87,14 +89,34 @@ impl Depot {
             // SAFETY: by contract.
             unsafe { arena.as_ref() }.give_all();
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.closing {
+        loop {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.closing {
+                drop(state);
+                // SAFETY: by contract.
+                return unsafe { self.close(arena) };
+            }
+            // SAFETY: by contract.
+            if !unsafe { arena.as_ref() }.has_returns() {
+                state.spare.push(arena);
+                return;
+            }
             drop(state);
             // SAFETY: by contract.
-            unsafe { self.close(arena) };
-        } else {
-            state.spare.push(arena);
+            unsafe { arena.as_ref() }.drain_returns();
         }
+    }
+
+    /// Takes in what was returned to the arena, if it is spare, as its owner for that long. False: it is not, so it has another owner.
+    pub(crate) fn take_in_spare(&self, arena: &Arena) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = state.spare.iter().position(|spare| ptr::eq(spare.as_ptr(), arena));
+        let Some(spare) = found.map(|at| state.spare.swap_remove(at)) else { return false };
+        drop(state);
+        arena.drain_returns();
+        // SAFETY: this thread has just taken it; the caller has a count of the record.
+        unsafe { self.leave(spare) };
+        true
     }
 
     /// The runtime is over: closes the spare arenas, and from now on every arena that is left.

@@ -14,7 +14,7 @@
 //! 1. The side block is dropped on the thread that brought the counts to 0: it holds values of the user's, which may be large, or hold a lock. Side blocks of
 //!    ancestors are collected in a [`Late`], and dropped when nothing is half done: not under the lock of the closed arenas, and not while the thread has the
 //!    rest of a list of returns in hand. What returns to a worker, and all but one of several, is left to the loop of the worker. So the destructor of one may
-//!    wait for that of another.
+//!    wait for that of another. A foreign thread that takes returns in while it waits drops none itself: others do (`foreign::drop_late_elsewhere`).
 //! 2. The header leaves its parent's list of children, and its cell goes back to the arena.
 //! 3. The parent's count falls. The last child gives the parent's link back. If that was the parent's last count, step 1 begins for the parent: a loop.
 //!
@@ -27,6 +27,13 @@
 //! *A push to an arena against the sleep of its worker.* A worker takes its returns in when it looks for work, and sleeps with returns in its list: memory
 //! can wait. An error cannot. So if an ancestor that the header keeps holds a failure, the pusher wakes the worker after the push. The wake leaves a
 //! token, so a worker that is about to sleep looks again.
+//!
+//! *The same against the wait of a foreign thread.* The thread that waits is listed (`shared/parked.rs`), and takes its returns in before it blocks. The pusher
+//! looks into that list after the push, and nudges the thread if it is there. Both take the lock of the list in between: so either the thread finds the
+//! header, or the pusher finds the thread.
+//!
+//! *The same against the exit of a foreign thread.* Its arena is spare then, and has no owner that looks. A pusher takes it out of the spare ones, is its
+//! owner, and takes the returns in. A thread that leaves its arena looks for returns once more under the same lock ([`Depot::leave`](super::Depot::leave)).
 
 use std::cell::RefCell;
 use std::ptr::{self, NonNull};
@@ -68,7 +75,7 @@ pub(crate) unsafe fn end(header: NonNull<Header>) {
         if arena == fiber::current_arena() || is_own_of_foreign(arena) {
             end_any_child(&*arena, header);
         } else {
-            travel(arena, header);
+            travel(arena, header, &Late::default());
         }
     }
 }
@@ -242,10 +249,15 @@ pub(crate) unsafe fn take_place(header: NonNull<Header>) {
     }
 }
 
-/// Side blocks of ancestors in which users own something, to be dropped when nothing is half done: see *Order* in the module head.
+/// What is done when nothing is half done: see *Order* in the module head.
 #[derive(Default)]
-#[allow(clippy::vec_box, reason = "a side block is found where it is, in its box")]
-pub(super) struct Late(RefCell<Vec<Box<Side>>>);
+pub(super) struct Late {
+    /// Side blocks of ancestors in which users own something, to be dropped.
+    #[allow(clippy::vec_box, reason = "a side block is found where it is, in its box")]
+    sides: RefCell<Vec<Box<Side>>>,
+    /// To these arenas a header was returned that keeps an error; each with a count of its record.
+    returned: RefCell<Vec<(NonNull<Arena>, KeptRuntime)>>,
+}
 
 impl Late {
     /// Takes the side block of a header, if it has one.
@@ -259,7 +271,7 @@ impl Late {
         // SAFETY: by contract.
         if let Some(mut side) = unsafe { h.side.take() } {
             if side.owns() {
-                self.0.borrow_mut().push(side);
+                self.sides.borrow_mut().push(side);
             } else {
                 reclaim::free_side(side);
             }
@@ -268,14 +280,24 @@ impl Late {
 
     /// Leaves all to the loop of the worker.
     pub(super) fn leave(self) {
-        self.0.take().into_iter().for_each(reclaim::leave_side);
+        self.attend();
+        self.sides.take().into_iter().for_each(reclaim::leave_side);
+    }
+
+    /// Has what was returned taken in.
+    fn attend(&self) {
+        for (arena, _runtime) in self.returned.take() {
+            // SAFETY: M3: the count of the record, which has the arena.
+            (above().attend_returns)(unsafe { arena.as_ref() });
+        }
     }
 }
 
 impl Drop for Late {
     fn drop(&mut self) {
+        self.attend();
         // What one of them waits for as it goes may be another, so this thread has one in hand at a time.
-        let mut sides = self.0.take();
+        let mut sides = self.sides.take();
         let last = sides.pop();
         sides.into_iter().for_each(reclaim::leave_side);
         last.into_iter().for_each(reclaim::free_side);
@@ -303,12 +325,12 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: bool,
                     here = &*arena;
                 } else if closed {
                     // An open arena takes it. If the arena has just been closed, this thread already holds the lock.
-                    if (*arena).send(header) {
+                    if send(arena, header, late) {
                         return;
                     }
                     here = &*arena;
                 } else {
-                    travel(arena, header);
+                    travel(arena, header, late);
                     return;
                 }
             }
@@ -356,19 +378,32 @@ unsafe fn keeps_a_failure(header: NonNull<Header>) -> bool {
     over.filter_map(Header::side).any(fails)
 }
 
-/// Sends the header to `to`, or ends it here if that arena is closed.
+/// Sends the header to `to`; false if that arena is closed. If the header keeps an error, `late` has it taken in.
+///
+/// # Safety
+///
+/// Only the caller knows the header, which keeps the arena (M3).
+unsafe fn send(to: *const Arena, header: NonNull<Header>, late: &Late) -> bool {
+    // SAFETY: by contract. With a count of the record, so that the arena outlives the push.
+    unsafe {
+        let kept = keeps_a_failure(header).then(|| KeptRuntime::new((*to).runtime));
+        let is_sent = (*to).send(header);
+        if let (true, Some(kept), Some(to)) = (is_sent, kept, NonNull::new(to.cast_mut())) {
+            late.returned.borrow_mut().push((to, kept));
+        }
+        is_sent
+    }
+}
+
+/// Sends the header to `to`, or ends it here if that arena is closed. If the header keeps an error, `late` has it taken in.
 ///
 /// # Safety
 ///
 /// As [`end_on`], for `to`.
-unsafe fn travel(to: *const Arena, header: NonNull<Header>) {
+unsafe fn travel(to: *const Arena, header: NonNull<Header>, late: &Late) {
     // SAFETY: M3: the header keeps its arenas' record alive, until it is pushed; after that it is not touched.
     unsafe {
-        let woken = keeps_a_failure(header).then(|| (*to).worker_to_wake()).flatten();
-        if (*to).send(header) {
-            if let Some((runtime, worker)) = woken {
-                runtime.get().signals.wake(worker);
-            }
+        if send(to, header, late) {
             return;
         }
         // Closed: the lock makes this thread the owner of all closed arenas. The record must outlive the lock.
