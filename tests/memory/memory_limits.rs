@@ -424,11 +424,16 @@ fn stacks_are_unmapped_when_the_last_handle_of_a_runtime_goes() {
         let mut handles = Vec::new();
         (0..5).for_each(|_| one(&mut handles));
         let before = mapped();
-        (0..50).for_each(|_| one(&mut handles));
+        const MORE: usize = 50;
+        (0..MORE).for_each(|_| one(&mut handles));
         let after = mapped();
         println!("measured: {before:?} bytes and mappings, {after:?} fifty runtimes later");
-        // One chunk of stacks is 16 MiB; two that stay would show.
-        assert!(after.0 <= before.0 + 32 * MIB && after.1 <= before.1 + 16, "{before:?}, then {after:?}");
+        // One chunk of stacks is 16 MiB; two that stay would show, and so would the guards of theirs. A record that a handle keeps may be a mapping of its own: whether it
+        // touches the one before depends on when the threads of that runtime have exited.
+        assert!(
+            after.0 <= before.0 + 32 * MIB && after.1 <= before.1 + MORE + 16,
+            "{before:?}, then {after:?}"
+        );
         assert!(handles.into_iter().all(|handle| handle.take().unwrap() == 7));
     });
 }

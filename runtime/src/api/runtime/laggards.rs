@@ -86,23 +86,28 @@ pub(super) fn exiting(shared: &Shared) -> Vec<Laggard> {
     shared.ending.workers_exiting().into_iter().map(into_laggard).collect()
 }
 
-/// What the stacks do not show: workers and threads that run user code outside any request, and do not wait in it. To be called when nothing else
-/// is found and yet a worker or thread has not left. `states` are those of the workers.
+/// What the stacks do not show: workers and threads that run user code outside any request, and do not wait in it; else workers that the system has not run since they
+/// were woken. To be called when nothing else is found and yet a worker or thread has not left. `states` are those of the workers.
 pub(super) fn unseen(shared: &Shared, states: &[WorkerState]) -> Vec<Laggard> {
     let gone = shared.ending.workers_left();
-    let is_busy = |worker: &usize| {
-        !gone[*worker] && matches!(states[*worker], WorkerState::Running | WorkerState::Searching)
-    };
-    let workers = (0..states.len()).filter(is_busy).map(Some);
-    let threads = shared.ending.has_foreign().then_some(None);
-    let into_laggard = |worker| Laggard {
+    let is_here = |worker: &usize| !gone[*worker];
+    let is_busy = |worker: &usize| matches!(states[*worker], WorkerState::Running | WorkerState::Searching);
+    let into_laggard = |worker, name: &str| Laggard {
         id: RequestId::next(),
-        name: "code outside of any request".to_owned(),
+        name: name.to_owned(),
         state: State::Running,
         worker,
         waits_for: None,
     };
-    workers.chain(threads).map(into_laggard).collect()
+    let workers = (0..states.len()).filter(is_here).filter(is_busy).map(Some);
+    let threads = shared.ending.has_foreign().then_some(None);
+    let code = |worker| into_laggard(worker, "code outside of any request");
+    let found: Vec<_> = workers.chain(threads).map(code).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let late = |worker| into_laggard(Some(worker), "a worker's thread that has not ended yet");
+    (0..states.len()).filter(is_here).map(late).collect()
 }
 
 /// What is waited for, and who holds or owes it.

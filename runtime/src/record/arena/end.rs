@@ -384,15 +384,19 @@ unsafe fn keeps_a_failure(header: NonNull<Header>) -> bool {
 ///
 /// Only the caller knows the header, which keeps the arena (M3).
 unsafe fn send(to: *const Arena, header: NonNull<Header>, late: &Late) -> bool {
-    // SAFETY: by contract. With a count of the record, so that the arena outlives the push.
-    unsafe {
-        let kept = keeps_a_failure(header).then(|| KeptRuntime::new((*to).runtime));
-        let is_sent = (*to).send(header);
-        if let (true, Some(kept), Some(to)) = (is_sent, kept, NonNull::new(to.cast_mut())) {
-            late.returned.borrow_mut().push((to, kept));
-        }
-        is_sent
+    // SAFETY: by contract.
+    let keeps = unsafe { keeps_a_failure(header) };
+    // SAFETY: M3: the header keeps the arena.
+    let runtime = unsafe { (*to).runtime };
+    // So that the arena outlives the push.
+    // SAFETY: M3: the header keeps the record.
+    let kept = keeps.then(|| unsafe { KeptRuntime::new(runtime) });
+    // SAFETY: M3; the header is not touched after this.
+    let is_sent = unsafe { (*to).send(header) };
+    if let (true, Some(kept), Some(to)) = (is_sent, kept, NonNull::new(to.cast_mut())) {
+        late.returned.borrow_mut().push((to, kept));
     }
+    is_sent
 }
 
 /// Sends the header to `to`, or ends it here if that arena is closed. If the header keeps an error, `late` has it taken in.
