@@ -63,7 +63,7 @@ impl Retries {
         }
         self.rest = REST;
         self.attempt = self.next_attempt;
-        self.next_attempt = if self.attempt < MOST { self.attempt * 2 } else { 1 };
+        self.next_attempt = if self.attempt == MOST { 1 } else { self.attempt * 2 };
         true
     }
 

@@ -83,6 +83,7 @@ pub fn payload_into_error(payload: Box<dyn Any + Send>) -> Result<Error, Box<dyn
 /// An unwind was caught on this stack, and goes on later or elsewhere, if at all.
 #[doc(hidden)]
 #[cold]
+#[inline(never)]
 pub fn caught() {
     note(false);
 }
@@ -90,6 +91,7 @@ pub fn caught() {
 /// Continues an unwind whose payload was caught, perhaps on another stack.
 #[doc(hidden)]
 #[cold]
+#[inline(never)]
 pub fn resume(payload: Box<dyn Any + Send>) -> ! {
     note(payload.is::<Unwound>());
     std::panic::resume_unwind(payload)

@@ -286,7 +286,7 @@ fn readers_share_and_writers_are_alone() {
             move |_: &u32| {
                 readers.up();
                 assert_eq!(writers.get(), 0);
-                pause(20);
+                pause(400);
                 readers.down();
             }
         };

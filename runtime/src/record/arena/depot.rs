@@ -16,7 +16,7 @@
 //! *A thread that leaves against the end of the runtime.* Both take the depot's lock. Either the thread finds `closing` set, and closes its arena itself; or
 //! its arena is among the spare ones when [`close_spare`](Depot::close_spare) takes them out.
 //!
-//! *A thread that leaves against a thread that returns what keeps an error.* See *The races* in the head of [`end`](super::end).
+//! *A thread that leaves against a thread that returns what keeps an error.* See *The races* in the head of [`end`](mod@super::end).
 //!
 //! *A close against its own last header.* The closer works off the returns, and the last of them would let the record go (M3). So the closer counts one cell more
 //! until it has finished.

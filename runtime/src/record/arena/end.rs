@@ -294,7 +294,18 @@ impl Late {
 }
 
 impl Drop for Late {
+    #[inline]
     fn drop(&mut self) {
+        if !self.returned.get_mut().is_empty() || !self.sides.get_mut().is_empty() {
+            self.settle();
+        }
+    }
+}
+
+impl Late {
+    #[cold]
+    #[inline(never)]
+    fn settle(&mut self) {
         self.attend();
         // What one of them waits for as it goes may be another, so this thread has one in hand at a time.
         let mut sides = self.sides.take();
