@@ -419,7 +419,7 @@ fn who_waits_for_a_member_of_its_set_continues_at_once_when_it_is_cancelled() {
     });
 }
 
-/// A cancelled request waits for nothing, and whoever gets the set from it does.
+/// A cancelled request waits for nothing. The thread that gets the set from it does.
 #[test]
 fn what_a_cancelled_request_puts_into_a_set_comes_out_when_it_has_ended() {
     on_each(|runtime| {

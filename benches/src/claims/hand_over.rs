@@ -1,6 +1,6 @@
 //! Two contexts on two processors that hand something to each other all the time: a permit, a turn at a barrier, an item.
 //!
-//! Whoever waits here waits for less time than a wake-up of a thread takes. tokio's tasks end up on one worker, where no hand-over crosses; forebear's requests
+//! Each of them waits for less time than a wake-up of a thread takes. tokio's tasks end up on one worker, where no hand-over crosses; forebear's requests
 //! stay where they have started, and one of the two may run on the thread that waits for them. The items go between threads that are no workers.
 
 use crate::claim::{Claim, Goal, Row, Runner, runner};

@@ -7,7 +7,7 @@
 //!
 //! # Put in by a cancelled request
 //!
-//! A cancelled request waits for nothing, so a member that it puts in gets no listener. The set notes its place among the *late* ones. When somebody who is not cancelled takes or
+//! A cancelled request waits for nothing, so a member that it puts in gets no listener. The set notes its place among the *late* ones. When a thread, or a request that is not cancelled, takes or
 //! waits for the next, these register first.
 //!
 //! # From outside
@@ -148,7 +148,7 @@ impl<T> RequestSet<T> {
 
     /// Puts a request in, and submits it. Answers the number by which it comes out: 0 for the first, then 1, and so on. Does not suspend.
     ///
-    /// If the calling request is cancelled, the new member is not submitted before somebody who is not cancelled takes or waits for the next.
+    /// If the calling request is cancelled, the new member is not submitted before a thread, or a request that is not cancelled, takes or waits for the next.
     ///
     /// ```
     /// use forebear::{Request, RequestSet};

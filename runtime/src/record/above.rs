@@ -9,7 +9,7 @@
 //! | `admit` | the thread that closes the last open edge of a dependent while it searches for a cycle | it queues the dependent |
 //! | `drive` | a foreign thread that waits | it drives the runtimes in which it has a seat |
 //! | `owns`, `keep_for_later`, `leave_to_loop` | the thread that ends a header, or frees its side block | what a foreign thread has leads to runtimes, and what a worker has to its queues |
-//! | `attend_returns` | the thread that returns a header which keeps an error | which foreign threads wait stands in a list of the layer above, and who has a seat in the runtime's record |
+//! | `attend_returns` | the thread that returns a header which keeps an error | which foreign threads wait stands in a list of the layer above, and which of them have seats in the runtime's record |
 //! | `disarm_due` | the last child of a request that is over | deadlines lead to workers |
 //! | `limit_comes`, `abort`, `leave_end` | the thread that fires a deadline or an expiration timer | it is a cancel, and a cancel ends waits that have deadlines |
 
